@@ -1,0 +1,1 @@
+"""Crash-safe, resumable record of a long run."""
