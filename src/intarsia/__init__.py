@@ -1,0 +1,1 @@
+"""Intarsia: a workshop for open-weight models."""
