@@ -533,7 +533,9 @@ class Study(ABC):
 
 def canonical_json(data: object) -> bytes:
     """Sorted, compact, UTF-8 JSON without NaN: the form that hashes and comparisons go by."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    # UTF-8 has no lone surrogates; their backslash form is exactly JSON's own escape.
+    return text.encode("utf-8", "backslashreplace")
 
 
 def skipped(study: Study, target: str, reason: str, remedy: Remedy | None = None, scale: str = "") -> Result:
