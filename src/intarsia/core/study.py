@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, computed_field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, computed_field, field_validator, model_validator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ BudgetName: TypeAlias = Literal["smoke", "quick", "standard", "full"]
 class _Shape(BaseModel):
     """Strict, finite-only base of everything that is published in a report's JSON."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Interval(_Shape):
@@ -150,6 +150,12 @@ class Claim(_Shape):
         if value is not None and not math.isfinite(value):
             raise ValueError("a claim's figure must be finite; use None with a reason")
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_computed(cls, data: object) -> object:
+        # `holds` is written for readers of the JSON; it follows from the state, so it is not read back.
+        return {k: v for k, v in data.items() if k != "holds"} if isinstance(data, Mapping) else data
 
     @computed_field  # type: ignore[prop-decorator]
     @property
