@@ -1,0 +1,209 @@
+"""Run an audit: every study on every model, in order, resumable at any moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from intarsia.audit.compare import contrasts
+from intarsia.audit.config import AuditConfig, choose_studies, nearest, study_options
+from intarsia.audit.folder import RunFolder
+from intarsia.core import execute as execution
+from intarsia.core.data import DataSet, load
+from intarsia.core.errors import BackendError, ConfigError, IntarsiaError
+from intarsia.core.study import Context, Remedy, Report, Result, Run, Study, skipped
+from intarsia.core.target import Target
+
+LOCAL_OPTIONS = frozenset({"dtype", "device", "device_map", "accept_license", "batch_tokens", "transcript"})
+ENDPOINT_OPTIONS = frozenset({"concurrency", "timeout", "max_requests", "max_tokens_total", "api", "api_key_file"})
+
+
+class Listener:
+    """Hears how an audit goes; the terminal and the playground override what they show."""
+
+    def opening(self, target: str) -> None:
+        """A model is about to be loaded."""
+
+    def started(self, target: str, study: str) -> None:
+        """A study begins on a target."""
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """A stage of the study has got on."""
+
+    def finished(self, result: Result) -> None:
+        """A result is there."""
+
+
+class AuditIncomplete(IntarsiaError):
+    """Some studies stopped with an error; the report holds the rest.
+
+    Attributes:
+        report: What there is.
+    """
+
+    def __init__(self, message: str, hint: str, report: Report) -> None:
+        super().__init__(message, hint)
+        self.report = report
+
+
+def run_audit(
+    config: AuditConfig,
+    out: str | Path,
+    *,
+    studies: Mapping[str, Study],
+    targets: Mapping[str, Target] | None = None,
+    listener: Listener | None = None,
+) -> Report:
+    """Every chosen study on every model, kept in `out` as it goes.
+
+    The same call on the same folder goes on where an earlier one stopped and ends with the same report body.
+
+    Args:
+        config: The settings.
+        out: The run folder.
+        studies: All studies that the audit has, by name, in order.
+        targets: Targets at hand by name, for models that are not opened by name.
+        listener: Hears how it goes.
+
+    Returns:
+        The report, also saved in `out` as report.html, report.json, report.md and junit.xml.
+
+    Raises:
+        ConfigError: A setting is wrong; found before any model is opened.
+        AuditIncomplete: A study stopped with an error; the report with the rest is saved and carried by it.
+    """
+    listener = listener or Listener()
+    began, cpu = time.perf_counter(), execution.cpu_seconds()
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    for name in config.options:
+        if name not in studies:
+            raise ConfigError(f"There is no study {name!r} to set an option of.", nearest(name, studies))
+    chosen = choose_studies(studies, config.studies)
+    options = {study.name: study_options(study, config.options.get(study.name, {})) for study in chosen}
+    check_target_options(config)
+    with ExitStack() as stack:
+        folder = stack.enter_context(RunFolder(out, config))
+        data = load(config.data, mapping=config.mapping or None, seed=config.seed) if config.data else None
+        judge: Target | None = None
+        results: list[Result] = []
+        failures: list[IntarsiaError] = []
+        for model in config.models:
+            target: Target | None = None
+            lost: IntarsiaError | None = None
+            try:
+                for study in chosen:
+                    result = folder.finished(model, study.name)
+                    if result is None and lost is None:
+                        if target is None:
+                            listener.opening(model)
+                            target = (targets or {}).get(model) or open_target(model, config)
+                        if config.judge and judge is None:
+                            listener.opening(config.judge)
+                            judge = stack.enter_context(open_target(config.judge, config))
+                        listener.started(model, study.name)
+                        try:
+                            result = _one(study, target, config, options[study.name], folder, data, judge, listener)
+                        except IntarsiaError as error:
+                            failures.append(error)
+                            # What the work runs on is gone: the model's other studies would only meet the same.
+                            lost = error if isinstance(error, BackendError) else None
+                            result = _stopped(study, model, error, config)
+                    elif result is None:
+                        assert lost is not None
+                        result = _stopped(study, model, lost, config)
+                    listener.finished(result)
+                    results.append(result)
+            finally:
+                if target is not None and model not in (targets or {}):
+                    target.close()
+        report = Report(
+            title="Audit of " + " and ".join(config.models) if len(config.models) < 3 else "Audit of several models",
+            targets=config.models,
+            results=tuple(results),
+            contrasts=contrasts(results, config.models, baseline=config.baseline),
+            config=config.model_dump(mode="json"),
+            run=Run(
+                command=execution.command_line(),
+                started=started,
+                wall_seconds=round(time.perf_counter() - began, 3),
+                cpu_seconds=round(execution.cpu_seconds() - cpu, 3),
+                peak_rss_bytes=execution.peak_rss_bytes(),
+                resumed=sum(result.run.resumed for result in results),
+            ),
+        )
+        report.save(folder.path)
+    if failures:
+        raise AuditIncomplete(
+            f"{len(failures)} of {len(results)} studies stopped: {failures[0]}",
+            f"The rest is in {folder.path}; the same command goes on.",
+            report,
+        )
+    return report
+
+
+def _one(
+    study: Study,
+    target: Target,
+    config: AuditConfig,
+    options: BaseModel,
+    folder: RunFolder,
+    data: DataSet | None,
+    judge: Target | None,
+    listener: Listener,
+) -> Result:
+    lack = study.missing(target)
+    if lack:
+        remedy = Remedy(text="Audit the model's weights from a folder or the hub, or choose an endpoint that can.")
+        result = skipped(study, target.name, lack, remedy, scale=config.budget)
+    else:
+        with folder.journal(target.name, study.name) as journal:
+            context = Context(
+                target=target,
+                options=options,
+                budget=config.budget,
+                seed=config.seed,
+                journal=journal,
+                data=data,
+                judge=judge,
+                system=config.system,
+                template=config.template,
+                progress=listener.progress,
+            )
+            result = execution.execute(study, context)
+    folder.keep(result)
+    return result
+
+
+def _stopped(study: Study, model: str, error: IntarsiaError, config: AuditConfig) -> Result:
+    # Not kept in the folder, so that the same command tries it again.
+    return skipped(study, model, f"stopped: {error.message}", Remedy(text=error.hint), scale=config.budget)
+
+
+def open_target(spec: str, config: AuditConfig) -> Target:
+    """Open a model by name with those of the audit's target options that its kind takes."""
+    if spec.startswith(("http://", "https://")):
+        fitting = ENDPOINT_OPTIONS
+    elif spec.startswith("inspect:"):
+        fitting = frozenset()
+    else:
+        fitting = LOCAL_OPTIONS
+    return Target.parse(spec, **{key: value for key, value in config.target.items() if key in fitting})
+
+
+def check_target_options(config: AuditConfig) -> None:
+    """Refuse an unknown target option before any model is opened."""
+    known = LOCAL_OPTIONS | ENDPOINT_OPTIONS
+    for key in config.target:
+        if key not in known:
+            raise ConfigError(f"There is no target option {key!r}.", nearest(key, known))
+
+
+def default_folder(models: Sequence[str], now: Callable[[], datetime] = datetime.now) -> Path:
+    """`runs/audit-<model>-<time>`: where an audit without --out goes."""
+    first = "".join(c if c.isalnum() else "-" for c in models[0]).strip("-")[-40:] if models else "none"
+    return Path("runs") / f"audit-{first}-{now():%Y%m%d-%H%M%S}"

@@ -1,0 +1,56 @@
+"""Run one study under watch: times, memory and the command line go into `Result.run`, never into the body."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shlex
+import sys
+import time
+from datetime import UTC, datetime
+
+from intarsia.core.study import Context, Result, Run, Study
+
+
+def execute(study: Study, context: Context) -> Result:
+    """The study's result with `run` filled in.
+
+    Args:
+        study: What is asked.
+        context: What it is given.
+
+    Returns:
+        The result of `study.run(context)`; seconds that the study measured itself are kept.
+    """
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    result = study.run(context)
+    run = Run(
+        command=command_line(),
+        started=started,
+        wall_seconds=round(time.perf_counter() - wall, 3),
+        cpu_seconds=round(cpu_seconds() - cpu, 3),
+        peak_rss_bytes=peak_rss_bytes(),
+        seconds=result.run.seconds,
+        resumed=context.journal.resumed if context.journal is not None else 0,
+    )
+    return result.model_copy(update={"run": run})
+
+
+def command_line() -> str:
+    """What the user typed, with the program's name only (no paths of this machine)."""
+    program = os.path.basename(sys.argv[0]) or "python"
+    words = ["python", "-m", "intarsia"] if program == "__main__.py" else [program]
+    return shlex.join([*words, *sys.argv[1:]])
+
+
+def peak_rss_bytes() -> int:
+    """Highest resident memory of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and its finished children so far, in seconds."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
