@@ -214,8 +214,9 @@ class Journal:
             while written < len(line):
                 written += os.pwrite(self._fd, line[written:], self._size + written)
             os.fsync(self._fd)
-            self._torn = False
+            # In this order an interrupt between the two lines does no harm.
             self._size += len(line)
+            self._torn = False
         except BaseException as error:
             if self._torn:
                 # Should even this fail, the flag stays up and the next append or opening cuts the tail off.
@@ -313,7 +314,8 @@ def write_atomic(path: str | Path, content: str | bytes) -> Path:
     except OSError as error:
         raise _disk_error(error, path) from error
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
     return path
 
 
