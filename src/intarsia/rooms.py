@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from importlib import import_module
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from intarsia.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from intarsia.core.study import Study
 
 Wing: TypeAlias = Literal["examine", "protect", "generate", "train", "solve"]
 State: TypeAlias = Literal["planned", "ready"]
@@ -274,10 +278,25 @@ def room(name: str) -> Room:
     raise ConfigError(f"There is no room called {name!r}.", hint)
 
 
-def audit_studies() -> tuple[str, ...]:
-    """Dotted names of all studies that an audit can run: the hall's, then the rooms', in order."""
-    hall = tuple(dotted for _, dotted in AUDIT_STUDIES)
-    return hall + tuple(dotted for each in ROOMS for dotted in each.audit_studies)
+def load(dotted: str) -> Any:
+    """Import what `package.module:Name` names; the module is imported only now."""
+    module, _, attribute = dotted.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def audit_studies() -> list[Study]:
+    """All studies that an audit can run: the hall's, then the rooms', in order."""
+    dotted = [name for _, name in AUDIT_STUDIES] + [name for each in ROOMS for name in each.audit_studies]
+    return [load(name)() for name in dotted]
+
+
+def reproductions(name: str) -> list[Study]:
+    """The studies behind `intarsia reproduce <name>`; none for a room that is not built yet.
+
+    Raises:
+        ConfigError: There is no such room.
+    """
+    return [load(dotted)() for dotted in room(name).reproductions]
 
 
 def recipe_kinds() -> dict[str, str]:
