@@ -64,7 +64,7 @@ lint: $(STAMP) ## Check style, types and the house's floors
 format: $(STAMP) ## Mend what checks can mend: style, the README's table of rooms
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/python scripts/readme_rooms.py
+	$(BIN)/python scripts/rooms_table.py
 
 docs: $(STAMP) ## Build the documentation into site/
 	$(BIN)/mkdocs build --strict

@@ -259,9 +259,6 @@ ROOMS: tuple[Room, ...] = (
 AUDIT_STUDIES: tuple[tuple[str, str], ...] = (("capability", "intarsia.audit.capability:Capability"),)
 """The hall's own audit studies: (name, dotted name of the class)."""
 
-RECIPE_KINDS: Mapping[str, str] = NO_RECIPES
-"""Recipe kinds that belong to no room."""
-
 
 def room(name: str) -> Room:
     """The room of that name; `-` and `_` are the same.
@@ -300,8 +297,5 @@ def reproductions(name: str) -> list[Study]:
 
 
 def recipe_kinds() -> dict[str, str]:
-    """Recipe kind -> dotted name of the class that reads and runs it, over the hall and all rooms."""
-    kinds = dict(RECIPE_KINDS)
-    for each in ROOMS:
-        kinds.update(each.recipe_kinds)
-    return kinds
+    """Recipe kind -> dotted name of its recipe class, over all rooms; the hall's own are in `core.recipes.KINDS`."""
+    return {kind: dotted for each in ROOMS for kind, dotted in each.recipe_kinds.items()}
