@@ -1,4 +1,7 @@
-"""`intarsia ...`: thin and lazy. Each command imports what it needs when it runs; a room's commands come from the room."""
+"""`intarsia ...`: thin and lazy.
+
+Each command imports what it needs when it runs, and a room's commands come from the room.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ def audit(
         list[str] | None,
         typer.Option("--fail-on", help="Exit with 3 unless these claims pass; globs, or `regression`; repeatable."),
     ] = None,
-    judged: Annotated[str, typer.Option("--judged", help="Let claims that a model judged `fail` or only `warn`.")] = "fail",
+    judged: Annotated[str, typer.Option("--judged", help="Claims that a model judged `fail` or `warn`.")] = "fail",
     out: Out = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Go on with the audit in this folder.")] = None,
     dtype: Dtype = "auto",
@@ -74,7 +77,9 @@ def audit(
     accept_license: AcceptLicense = False,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Endpoint: requests at a time.")] = 8,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Endpoint: seconds a request may take.")] = 120.0,
-    max_requests: Annotated[int, typer.Option("--max-requests", min=0, help="Endpoint: most requests; 0 is no limit.")] = 0,
+    max_requests: Annotated[
+        int, typer.Option("--max-requests", min=0, help="Endpoint: most requests; 0: no limit.")
+    ] = 0,
     max_tokens_total: Annotated[
         int, typer.Option("--max-tokens-total", min=0, help="Endpoint: most tokens, in and out; 0 is no limit.")
     ] = 0,
@@ -88,18 +93,14 @@ def audit(
     """
     from intarsia.audit.command import audit_command
 
-    target: dict[str, Any] = {}
-    for key, value, default in [
-        ("dtype", dtype, "auto"),
-        ("device", device, "auto"),
-        ("accept_license", accept_license, False),
-        ("concurrency", concurrency, 8),
-        ("timeout", timeout, 120.0),
-        ("max_requests", max_requests, 0),
-        ("max_tokens_total", max_tokens_total, 0),
-    ]:
-        if value != default:
-            target[key] = value
+    target = {key: value for key, value in {"dtype": dtype, "device": device}.items() if value != "auto"}
+    opening = {
+        "accept_license": accept_license,
+        "concurrency": concurrency,
+        "timeout": timeout,
+        **({"max_requests": max_requests} if max_requests else {}),
+        **({"max_tokens_total": max_tokens_total} if max_tokens_total else {}),
+    }
     given = {
         "models": models,
         "studies": [name.strip() for name in studies.split(",") if name.strip()],
@@ -115,6 +116,7 @@ def audit(
     }
     code = audit_command(
         given,
+        opening=opening,
         config_file=config,
         settings=settings or [],
         fail_on=fail_on or [],
@@ -131,7 +133,7 @@ def audit(
 def compare(
     a: Annotated[Path, typer.Argument(help="A finished audit: its folder or report.json.")],
     b: Annotated[Path, typer.Argument(help="Another one.")],
-    fail_on: Annotated[list[str] | None, typer.Option("--fail-on", help="Exit with 3 unless met; try `regression`.")] = None,
+    fail_on: Annotated[list[str] | None, typer.Option("--fail-on", help="Exit with 3 unless met.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the comparison's report.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -146,7 +148,7 @@ def generate(
     model: Annotated[str, typer.Argument(help="Catalog name, hub id, folder, or endpoint URL.")],
     prompt: Annotated[str, typer.Argument(help="What to answer; - reads standard input.")],
     system: Annotated[str, typer.Option("--system", help="System prompt.")] = "",
-    raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it stands, without a chat template.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the text, without a chat template.")] = False,
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1)] = 256,
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = 0.0,
     top_p: Annotated[float, typer.Option("--top-p")] = 1.0,
@@ -223,7 +225,7 @@ def train(
 def reproduce(
     room: Annotated[str, typer.Argument(help="A room; `intarsia rooms` lists them.")],
     scale: Annotated[str, typer.Option("--scale", help="cpu, full or gpu.")] = "cpu",
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Number of seeds; the study's own by default.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many; the study's own by default.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of the results.")] = Path("results"),
     work: Annotated[Path | None, typer.Option("--work", help="Folder of the journals.")] = None,
     seed: Seed = 0,
@@ -242,7 +244,9 @@ def rooms(as_json: Json = False) -> None:
     from intarsia.rooms import ROOMS
 
     if as_json:
-        _print_json([{"name": r.name, "wing": r.wing, "state": r.state, "summary": r.summary, "paper": r.paper} for r in ROOMS])
+        _print_json(
+            [{"name": r.name, "wing": r.wing, "state": r.state, "summary": r.summary, "paper": r.paper} for r in ROOMS]
+        )
         return
     from rich.table import Table
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -19,8 +20,14 @@ from intarsia.core.errors import BackendError, ConfigError, IntarsiaError
 from intarsia.core.study import Context, Remedy, Report, Result, Run, Study, skipped
 from intarsia.core.target import Target
 
-LOCAL_OPTIONS = frozenset({"dtype", "device", "device_map", "accept_license", "batch_tokens", "transcript"})
-ENDPOINT_OPTIONS = frozenset({"concurrency", "timeout", "max_requests", "max_tokens_total", "api", "api_key_file"})
+# Options that can change an answer are settings of the audit; those that only say how a model is opened are not, so a
+# resumed run may raise a limit or a time-out.
+LOCAL_SETTINGS = frozenset({"dtype", "device", "device_map", "batch_tokens", "transcript"})
+LOCAL_OPENING = frozenset({"accept_license"})
+ENDPOINT_SETTINGS = frozenset({"api"})
+ENDPOINT_OPENING = frozenset({"concurrency", "timeout", "max_requests", "max_tokens_total", "api_key_file"})
+SETTINGS = LOCAL_SETTINGS | ENDPOINT_SETTINGS
+OPENING = LOCAL_OPENING | ENDPOINT_OPENING
 
 
 class Listener:
@@ -57,6 +64,7 @@ def run_audit(
     *,
     studies: Mapping[str, Study],
     targets: Mapping[str, Target] | None = None,
+    opening: Mapping[str, Any] | None = None,
     listener: Listener | None = None,
 ) -> Report:
     """Every chosen study on every model, kept in `out` as it goes.
@@ -68,6 +76,7 @@ def run_audit(
         out: The run folder.
         studies: All studies that the audit has, by name, in order.
         targets: Targets at hand by name, for models that are not opened by name.
+        opening: Options that only say how models are opened (`accept_license`, `concurrency`, `timeout`, ...).
         listener: Hears how it goes.
 
     Returns:
@@ -80,12 +89,9 @@ def run_audit(
     listener = listener or Listener()
     began, cpu = time.perf_counter(), execution.cpu_seconds()
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    for name in config.options:
-        if name not in studies:
-            raise ConfigError(f"There is no study {name!r} to set an option of.", nearest(name, studies))
+    check_settings(config, studies)
     chosen = choose_studies(studies, config.studies)
     options = {study.name: study_options(study, config.options.get(study.name, {})) for study in chosen}
-    check_target_options(config)
     with ExitStack() as stack:
         folder = stack.enter_context(RunFolder(out, config))
         data = load(config.data, mapping=config.mapping or None, seed=config.seed) if config.data else None
@@ -101,10 +107,10 @@ def run_audit(
                     if result is None and lost is None:
                         if target is None:
                             listener.opening(model)
-                            target = (targets or {}).get(model) or open_target(model, config)
+                            target = (targets or {}).get(model) or open_target(model, config, opening or {})
                         if config.judge and judge is None:
                             listener.opening(config.judge)
-                            judge = stack.enter_context(open_target(config.judge, config))
+                            judge = stack.enter_context(open_target(config.judge, config, opening or {}))
                         listener.started(model, study.name)
                         try:
                             result = _one(study, target, config, options[study.name], folder, data, judge, listener)
@@ -184,23 +190,26 @@ def _stopped(study: Study, model: str, error: IntarsiaError, config: AuditConfig
     return skipped(study, model, f"stopped: {error.message}", Remedy(text=error.hint), scale=config.budget)
 
 
-def open_target(spec: str, config: AuditConfig) -> Target:
-    """Open a model by name with those of the audit's target options that its kind takes."""
+def open_target(spec: str, config: AuditConfig, opening: Mapping[str, Any]) -> Target:
+    """Open a model by name with those of the options that its kind takes."""
     if spec.startswith(("http://", "https://")):
-        fitting = ENDPOINT_OPTIONS
+        fitting = ENDPOINT_SETTINGS | ENDPOINT_OPENING
     elif spec.startswith("inspect:"):
         fitting = frozenset()
     else:
-        fitting = LOCAL_OPTIONS
-    return Target.parse(spec, **{key: value for key, value in config.target.items() if key in fitting})
+        fitting = LOCAL_SETTINGS | LOCAL_OPENING
+    options = {**config.target, **opening}
+    return Target.parse(spec, **{key: value for key, value in options.items() if key in fitting})
 
 
-def check_target_options(config: AuditConfig) -> None:
-    """Refuse an unknown target option before any model is opened."""
-    known = LOCAL_OPTIONS | ENDPOINT_OPTIONS
+def check_settings(config: AuditConfig, studies: Mapping[str, Study]) -> None:
+    """Refuse an unknown study, study option or target option before any model is opened."""
+    for name in config.options:
+        if name not in studies:
+            raise ConfigError(f"There is no study {name!r} to set an option of.", nearest(name, studies))
     for key in config.target:
-        if key not in known:
-            raise ConfigError(f"There is no target option {key!r}.", nearest(key, known))
+        if key not in SETTINGS:
+            raise ConfigError(f"There is no target option {key!r}.", nearest(key, SETTINGS | OPENING))
 
 
 def default_folder(models: Sequence[str], now: Callable[[], datetime] = datetime.now) -> Path:

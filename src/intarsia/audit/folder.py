@@ -63,7 +63,7 @@ class RunFolder:
         except BaseException:
             self.close()
             raise
-        self.config = found or config
+        self.config: AuditConfig = found or config  # type: ignore[assignment]
 
     def _acquire(self) -> None:
         handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)

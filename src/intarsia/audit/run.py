@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from intarsia.audit.config import make_config
-from intarsia.audit.engine import Listener, default_folder, run_audit
+from intarsia.audit.engine import OPENING, Listener, default_folder, run_audit
 from intarsia.core.study import BudgetName, Report, Study
 from intarsia.core.target import Target
 from intarsia.rooms import audit_studies
@@ -46,7 +46,7 @@ def audit(
         judge: A target that judges answers.
         options: Study options, `{"capability": {"sets": ["stories"]}}`.
         baseline: Which of two models the other is held against; the first by default.
-        out: Run folder; a call on the folder of an unfinished audit goes on with it. A new folder below `runs` by default.
+        out: Run folder; a call on the folder of an unfinished audit goes on with it. By default a new one in `runs`.
         extra_studies: Studies of your own, run after the audit's.
         listener: Hears how it goes.
         **target_options: Options for opening models: `dtype`, `device`, `concurrency`, `accept_license`, ...
@@ -73,7 +73,7 @@ def audit(
             "template": template,
             "judge": judge,
             "options": {name: dict(values) for name, values in (options or {}).items()},
-            "target": target_options,
+            "target": {key: value for key, value in target_options.items() if key not in OPENING},
             "baseline": baseline,
         }
     )
@@ -83,5 +83,6 @@ def audit(
         out or default_folder(names),
         studies=available,
         targets={one.name: one for one in given if isinstance(one, Target)},
+        opening={key: value for key, value in target_options.items() if key in OPENING},
         listener=listener,
     )

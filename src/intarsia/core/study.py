@@ -104,8 +104,8 @@ class Claim(_Shape):
     Attributes:
         name: Stable dotted name, unique in its result (`accuracy.gsm8k`); `--fail-on` and comparisons go by it.
         question: The question in plain words.
-        state: `pass`, `fail`, `inconclusive` (the interval holds the threshold), `not measurable` (the question does not
-            apply to this model or setting), `skipped` (a need was not met).
+        state: `pass`, `fail`, `inconclusive` (the interval holds the threshold), `not measurable` (the question does
+            not apply to this model or setting), `skipped` (a need was not met).
         value: The effect, in `unit`.
         unit: How to read and print it.
         interval: Of the value.
@@ -249,7 +249,7 @@ class Measure(_Shape):
         unit: Of each value.
         better: Whether more or less of it is better, or neither.
         binary: Whether values are 0 or 1 (McNemar) or real (paired bootstrap).
-        items_hash: Hash of the items (questions, answers and prompts); equal names with unequal hashes are not comparable.
+        items_hash: Hash of the items (questions and answers); equal names with unequal hashes are not comparable.
     """
 
     name: str
@@ -546,9 +546,7 @@ def canonical_json(data: object) -> bytes:
 
 def skipped(study: Study, target: str, reason: str, remedy: Remedy | None = None, scale: str = "") -> Result:
     """The result of a study that could not run: one skipped claim with the reason."""
-    claim = Claim(
-        name=study.name, question=study.question, state="skipped", reason=reason, remedy=remedy, scale=scale
-    )
+    claim = Claim(name=study.name, question=study.question, state="skipped", reason=reason, remedy=remedy, scale=scale)
     return Result(
         study=study.name,
         kind=study.kind,
@@ -559,9 +557,7 @@ def skipped(study: Study, target: str, reason: str, remedy: Remedy | None = None
     )
 
 
-def slice_means(
-    observations: Sequence[Observation], min_items: int = 5
-) -> Mapping[tuple[str, str], tuple[float, int]]:
+def slice_means(observations: Sequence[Observation], min_items: int = 5) -> Mapping[tuple[str, str], tuple[float, int]]:
     """Mean and count of each slice with at least `min_items` items, keyed by (slice, value)."""
     groups: dict[tuple[str, str], list[float]] = {}
     for observation in observations:
@@ -597,4 +593,3 @@ __all__ = [
     "skipped",
     "slice_means",
 ]
-

@@ -118,7 +118,7 @@ class Target(ABC):
             prompts: Strings or lists of chat messages.
             sampling: How to choose tokens; greedy with 128 new tokens when omitted.
             keys: One stable name a prompt, which seeds its random numbers, so that an item's sample depends on
-                neither its place nor its batch. Without them the prompt's own content and its occurrence count are used.
+                neither its place nor its batch. Without them the prompt's own content and its occurrence count serve.
             progress: Called with (done, total).
 
         Returns:
@@ -157,7 +157,7 @@ class Target(ABC):
         """What was measured: source, revision, hashes, dtype, device. Holds no secrets."""
         return {"name": self.name, "kind": type(self).__name__}
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - holding nothing is a fine default
         """Free what the target holds (memory, connections). Safe to call twice."""
 
     def __enter__(self) -> Target:

@@ -1,0 +1,234 @@
+"""What `intarsia audit`, `compare` and `reproduce` do once the command line is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from intarsia.audit.compare import compare
+from intarsia.audit.config import AuditConfig, make_config, nearest, parse_mapping, parse_settings, read_config
+from intarsia.audit.dryrun import Planned, plan_audit
+from intarsia.audit.engine import Listener, default_folder, run_audit
+from intarsia.audit.folder import RunFolder
+from intarsia.audit.gate import gate
+from intarsia.core.errors import ConfigError, IntarsiaError
+from intarsia.core.report.terminal import print_contrasts, print_report, result_rows
+from intarsia.core.reproduce import SCALES, reproduce
+from intarsia.core.study import BudgetName, Context, Report, Result
+from intarsia.rooms import audit_studies, reproductions
+from intarsia.rooms import room as find_room
+
+EXIT_GATE = 3
+
+
+class TerminalListener(Listener):
+    """Prints rows as they finish, above one progress bar that is quiet when nobody watches."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task("", total=None, visible=False)
+        self.stage = ""
+
+    def opening(self, target: str) -> None:
+        """Shows that a model is being loaded."""
+        self.console.print(f"Opening {target}", style="dim", highlight=False, markup=False)
+
+    def started(self, target: str, study: str) -> None:
+        """Starts the bar of a study."""
+        self.stage = f"{study} on {target}"
+        self.bar.reset(self.task, description=self.stage, total=None, visible=True)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Moves the bar."""
+        self.bar.update(self.task, description=f"{self.stage}: {what}", completed=done, total=total, visible=True)
+
+    def finished(self, result: Result) -> None:
+        """Prints the rows of a result."""
+        self.bar.update(self.task, visible=False)
+        for row in result_rows(result):
+            self.console.print(row)
+
+
+def audit_command(
+    given: Mapping[str, Any],
+    *,
+    opening: Mapping[str, Any],
+    config_file: Path | None,
+    settings: Sequence[str],
+    fail_on: Sequence[str],
+    judged: str,
+    out: Path | None,
+    resume: Path | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Run, resume or plan an audit; returns the exit code."""
+    if judged not in ("fail", "warn"):
+        raise ConfigError(f"--judged {judged!r} is not known.", "Use fail or warn.")
+    if resume is not None:
+        if any(given.values()) or settings or config_file or out:
+            raise ConfigError("--resume takes its settings from the folder.", "Leave the other settings out.")
+        with RunFolder(resume) as folder:
+            config = folder.config
+        out = resume
+    else:
+        config = _settings(given, config_file, settings)
+    studies = {study.name: study for study in audit_studies()}
+    console = Console(stderr=as_json)
+    if dry_run:
+        _print_plan(plan_audit(config, studies, opening), console, as_json)
+        return 0
+    out = out or default_folder(config.models)
+    listener = TerminalListener(console)
+    trouble: IntarsiaError | None = None
+    try:
+        with listener.bar:
+            report = run_audit(config, out, studies=studies, opening=opening, listener=listener)
+    except KeyboardInterrupt:
+        raise Interrupted(out) from None
+    except IntarsiaError as error:
+        if not hasattr(error, "report"):
+            raise
+        trouble, report = error, error.report
+    if as_json:
+        typer.echo(report.model_dump_json(indent=2))
+    else:
+        print_report(report, console)
+        console.print(f"\nReport: {out / 'report.html'}", highlight=False, soft_wrap=True)
+    if trouble is not None:
+        raise IntarsiaError(trouble.message, trouble.hint)
+    return _gate(report, fail_on, "warn" if judged == "warn" else "fail", console)
+
+
+class Interrupted(IntarsiaError):
+    """The user stopped the audit; what is done is kept."""
+
+    exit_code = 130
+
+    def __init__(self, out: Path) -> None:
+        super().__init__("Stopped; everything finished is kept.", f"Go on with: intarsia audit --resume {out}")
+
+
+def _settings(given: Mapping[str, Any], config_file: Path | None, settings: Sequence[str]) -> AuditConfig:
+    """The file's settings, overridden by what was typed."""
+    values = read_config(config_file) if config_file is not None else {}
+    typed = {key: value for key, value in given.items() if value}
+    if "mapping" in typed:
+        typed["mapping"] = parse_mapping(typed["mapping"])
+    values.update(typed)
+    if settings:
+        options = {name: dict(chosen) for name, chosen in (values.get("options") or {}).items()}
+        for name, chosen in parse_settings(settings).items():
+            options.setdefault(name, {}).update(chosen)
+        values["options"] = options
+    if not values.get("models"):
+        raise ConfigError("No model is named.", "Try: intarsia audit smollm2-135m --budget smoke")
+    budget = values.get("budget", "quick")
+    if budget not in get_args(BudgetName):
+        raise ConfigError(f"There is no budget {budget!r}.", nearest(str(budget), get_args(BudgetName)))
+    return make_config(values)
+
+
+def _gate(report: Report, patterns: Sequence[str], judged: Any, console: Console) -> int:
+    if not patterns:
+        return 0
+    found = gate(report, patterns, judged)
+    for line in found.warnings:
+        console.print(f"Warning: {line}", markup=False, highlight=False)
+    for line in found.broken:
+        console.print(f"Not met: {line}", markup=False, highlight=False)
+    return EXIT_GATE if found.broken else 0
+
+
+def _print_plan(rows: Sequence[Planned], console: Console, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([row._asdict() for row in rows], indent=2))
+        return
+    for row in rows:
+        time = "" if row.seconds is None else f", at most about {row.seconds:.0f} s"
+        what = (
+            f"skipped: {row.skip}"
+            if row.skip
+            else f"{row.calls:,} calls, {row.prompt_tokens:,} prompt tokens, up to {row.new_tokens:,} new tokens{time}"
+        )
+        console.print(f"{row.study} on {row.target}: {what}", highlight=False, markup=False)
+        for step in row.steps:
+            console.print(f"  {step}", style="dim", highlight=False, markup=False)
+
+
+def compare_command(a: Path, b: Path, fail_on: Sequence[str], out: Path | None, as_json: bool) -> int:
+    """Compare two finished audits; returns the exit code."""
+    report = compare(a, b)
+    console = Console(stderr=as_json)
+    if out is not None:
+        report.save(out)
+    if as_json:
+        typer.echo(report.model_dump_json(indent=2))
+    else:
+        print_contrasts(report, console)
+        if out is not None:
+            console.print(f"\nReport: {out / 'report.html'}", highlight=False, soft_wrap=True)
+    return _gate(report, fail_on, "fail", console)
+
+
+def reproduce_command(
+    room: str,
+    scale: str,
+    seeds: int | None,
+    seed: int,
+    out: Path,
+    work: Path | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Run a room's reproductions; returns the exit code (a claim that does not hold is a result, not an error)."""
+    found = find_room(room)
+    if scale not in SCALES:
+        raise ConfigError(f"There is no scale {scale!r}.", nearest(scale, SCALES))
+    studies = reproductions(found.name)
+    if not studies:
+        raise ConfigError(
+            f"The room {found.name} has nothing to reproduce yet ({found.state}).", "`intarsia rooms` shows which have."
+        )
+    console = Console(stderr=as_json)
+    if dry_run:
+        for study in studies:
+            plan = study.plan(Context(scale=scale, seeds=seeds, seed=seed, options=study.Options()))
+            console.print(f"{study.name}: {study.question}", highlight=False, markup=False)
+            for step in plan.steps:
+                console.print(f"  {step}", style="dim", highlight=False, markup=False)
+        return 0
+    listener = TerminalListener(console)
+    with listener.bar:
+        report = reproduce(
+            found.name,
+            studies,
+            scale=scale,
+            seeds=seeds,
+            seed=seed,
+            out=out,
+            work=work,
+            progress=listener.progress,
+            finished=listener.finished,
+        )
+    if as_json:
+        typer.echo(report.model_dump_json(indent=2))
+    else:
+        print_report(report, console)
+        console.print(f"\nResults: {out / (found.name + '.json')}", highlight=False, soft_wrap=True)
+    return 0
