@@ -1,6 +1,6 @@
 """The table of rooms in Markdown, and its place in the README.
 
-    python scripts/rooms_table.py            # write it into README.md
+`python scripts/rooms_table.py` writes it there.
 """
 
 from __future__ import annotations
