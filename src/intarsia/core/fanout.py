@@ -15,6 +15,7 @@ import multiprocessing.connection
 import os
 import pickle
 import signal
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -388,7 +389,8 @@ class _Ray:
                 ray.init(log_to_driver=False, logging_level=logging.ERROR, **size)
             workers = max(1, min(workers, int(ray.cluster_resources().get("CPU", workers))))
             actor = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
-            self.actors = [actor.remote(work) for _ in range(workers)]
+            payload = ray.cloudpickle.dumps(work)
+            self.actors = [actor.remote(payload, sys.path) for _ in range(workers)]
             self.refs = {actor.start.remote(): (worker, None) for worker, actor in enumerate(self.actors)}
         except (ray.exceptions.RayError, ConnectionError, OSError, ValueError, RuntimeError) as error:
             self.stop(kill=True)
@@ -445,11 +447,18 @@ class _Ray:
 class _Actor:
     """A Ray worker."""
 
-    def __init__(self, work: _Work) -> None:
-        self._work = work
+    def __init__(self, payload: bytes, path: list[str]) -> None:
+        self._payload = payload
+        self._path = path
 
     def start(self) -> bytes:
-        """Run `init`."""
+        """Load the work and run `init`."""
+        # What can be imported there must be importable here, as in a spawned process.
+        sys.path.extend(folder for folder in self._path if folder not in sys.path)
+        try:
+            self._work: _Work = pickle.loads(self._payload)
+        except BaseException as error:
+            return pickle.dumps(_Reply("unloadable", text=f"{type(error).__name__}: {error}"))
         try:
             if self._work.init is not None:
                 self._work.init()
