@@ -6,12 +6,14 @@ command line itself.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intarsia.core.errors import DataError
-from intarsia.core.study import Claim, Report, Table
+from intarsia.core.report import to_markdown
+from intarsia.core.study import Report
 from intarsia.rooms import ROOMS, WINGS, Room
 
 sys.path.insert(0, str(Path(__file__).parent))  # mkdocs loads a hook by its path
@@ -73,7 +75,7 @@ def results_page(folder: Path) -> str:
     if not files:
         return "\n\n".join([*parts, NOT_YET]) + "\n"
     for file in files:
-        parts.append(_report(file.stem, read_report(file)))
+        parts.append(_section(file.stem, read_report(file)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -89,58 +91,26 @@ def read_report(file: Path) -> Report:
         raise SystemExit(f"{file.name} cannot be shown: {error}") from None
 
 
-def _report(name: str, report: Report) -> str:
-    parts = [f"## {name}"]
+def _section(name: str, report: Report) -> str:
+    """A report as one section of the page: its own Markdown, one heading level down, and what it was measured with."""
+    parts = [f"## {name}", _demoted(to_markdown(report))]
     for result in report.results:
-        parts.append(f"**{_cell(result.question)}** {_cell(result.headline)}")
-        rows = [_claim(claim) for claim in result.claims]
-        parts.append(
-            "\n".join(
-                [
-                    "| claim | state | value | interval | held against | threshold | n | scale |",
-                    "| --- | --- | --- | --- | --- | --- | --- | --- |",
-                    *rows,
-                ]
-            )
-        )
-        parts += [_table(table) for table in result.tables]
-        parts += [f"- {_cell(note)}" for note in result.notes]
         made = result.provenance
-        parts.append(
-            f"Seed {made.seed}; {made.device or 'device unknown'}; "
-            + ", ".join(f"{package} {version}" for package, version in sorted(made.versions.items()))
-            + (f"; `{result.run.command}`" if result.run.command else "")
-            + (f"; {result.run.wall_seconds:.0f} s" if result.run.wall_seconds else "")
-        )
+        versions = ", ".join(f"{package} {version}" for package, version in sorted(made.versions.items()))
+        facts = [f"seed {made.seed}", made.device, versions, f"`{result.run.command}`" if result.run.command else ""]
+        parts.append(f"{result.study}: " + "; ".join(fact for fact in facts if fact) + ".")
     return "\n\n".join(parts)
 
 
-def _claim(claim: Claim) -> str:
-    interval, control, line = claim.interval, claim.control, claim.threshold
-    cells = [
-        f"{claim.name}: {claim.question}",
-        claim.state + (f" ({claim.reason})" if claim.reason else ""),
-        _number(claim.value) + (f" {claim.unit}" if claim.value is not None and claim.unit else ""),
-        f"{_number(interval.low)} to {_number(interval.high)}" if interval else "",
-        f"{control.name}: {_number(control.value)}" if control else "",
-        f"{line.direction} {_number(line.value)}, {line.origin}" if line else "",
-        str(claim.n),
-        claim.scale,
-    ]
-    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
-
-
-def _table(table: Table) -> str:
-    rows = ["| " + " | ".join(_cell(str(name)) for name in table.columns) + " |", "| --- " * len(table.columns) + "|"]
-    rows += [
-        "| " + " | ".join(_cell(_number(v) if isinstance(v, float) else str(v)) for v in row) + " |"
-        for row in table.rows
-    ]
-    return (f"**{_cell(table.title)}**\n\n" if table.title else "") + "\n".join(rows)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+def _demoted(markdown: str) -> str:
+    """The text with its title dropped and other headings one level down; fenced blocks stay as they are."""
+    lines, fence = [], ""
+    for line in markdown.splitlines()[1:]:
+        ticks = re.match(r"`{3,}", line)
+        if ticks and (not fence or line.strip() == fence):
+            fence = "" if fence else ticks[0]
+        lines.append(f"#{line}" if line.startswith("#") and not fence else line)
+    return "\n".join(lines)
 
 
 def _cell(text: str) -> str:

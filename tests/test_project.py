@@ -16,6 +16,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from rooms_table import with_table
 
 import intarsia
 from intarsia.core.errors import ConfigError
@@ -75,10 +76,7 @@ def test_recipe_kinds_are_those_of_the_rooms() -> None:
     assert set(recipe_kinds()) == {kind for each in ROOMS for kind in each.recipe_kinds}
 
 
-def test_the_readme_shows_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    from rooms_table import with_table
-
+def test_the_readme_shows_the_table() -> None:
     text = (ROOT / "README.md").read_text()
     assert with_table(text) == text, "run `make format`"
     assert all(f"| `{each.name}` |" in text or f"| [`{each.name}`]" in text for each in ROOMS)
