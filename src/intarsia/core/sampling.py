@@ -183,7 +183,7 @@ def check_logits(maxima_B: torch.Tensor) -> None:
         bad = int((~maxima_B.isfinite()).sum())
         raise ModelError(
             f"The model gave NaN or infinite logits for {bad} of {maxima_B.numel()} rows.",
-            "Load it with dtype float32 (or bfloat16 instead of float16); if that does not help, the weights are damaged.",
+            "Load it with dtype float32 (or bfloat16 instead of float16); otherwise the weights are damaged.",
         )
 
 
