@@ -93,16 +93,18 @@ def _settings(salt: str) -> Iterator[None]:
     import matplotlib
 
     keep = ("backend", "interactive", "toolbar", "webagg", "date.epoch", "savefig.directory")
-    plain = {key: value for key, value in matplotlib.rcParamsDefault.items() if not key.startswith(keep)}
-    ours = {
+    plain: dict[Any, Any] = {
+        key: value for key, value in matplotlib.rcParamsDefault.items() if not key.startswith(keep)
+    }
+    ours: dict[Any, Any] = {
         "svg.hashsalt": salt,
         "svg.fonttype": "none",
         "text.parse_math": False,
         "axes.unicode_minus": True,
-        "font.size": 8.5,
+        "font.size": 9.2,
         "text.color": _INK,
         "axes.labelcolor": _MUTED,
-        "axes.labelsize": 8.5,
+        "axes.labelsize": 9.2,
         "axes.edgecolor": _GRID,
         "axes.facecolor": "none",
         "axes.spines.top": False,
@@ -115,7 +117,7 @@ def _settings(salt: str) -> Iterator[None]:
         "grid.color": _GRID,
         "grid.linewidth": 0.7,
         "legend.frameon": False,
-        "legend.fontsize": 8.5,
+        "legend.fontsize": 9.2,
         "legend.labelcolor": _INK,
         "lines.linewidth": 1.6,
         "lines.markersize": 4.2,
@@ -123,8 +125,7 @@ def _settings(salt: str) -> Iterator[None]:
     with warnings.catch_warnings(), matplotlib.rc_context():
         # Characters that the measuring font lacks are drawn by the reader's own fonts.
         warnings.simplefilter("ignore")
-        matplotlib.rcParams.update(plain)
-        matplotlib.rcParams.update(ours)
+        matplotlib.rcParams.update({**plain, **ours})
         yield
 
 
@@ -291,8 +292,14 @@ def _one_series(axes: Axes, figure: Figure) -> None:
         axes.set_gid("one series")
 
 
+def _canvas(axes: Axes) -> Canvas:
+    canvas = axes.get_figure(root=True)
+    assert canvas is not None
+    return canvas
+
+
 def _rows_height(axes: Axes, rows: float, floor: float = 1.5) -> None:
-    axes.figure.set_size_inches(WIDTH, max(floor, 0.75 + 0.26 * rows))
+    _canvas(axes).set_size_inches(WIDTH, max(floor, 0.75 + 0.26 * rows))
 
 
 def _nothing(canvas: Canvas, axes: Axes) -> None:
@@ -324,7 +331,7 @@ def _bars(axes: Axes, figure: Figure) -> None:
         whiskers = _whiskers(points)
         if whiskers:
             xy = (points.y, at) if lying else (at, points.y)
-            error = {"xerr" if lying else "yerr": whiskers}
+            error: dict[str, Any] = {"xerr" if lying else "yerr": whiskers}
             axes.errorbar(*xy, **error, fmt="none", ecolor=_INK, elinewidth=1.0, capsize=2.4, capthick=1.0)
         outer = [low if y < 0 else high for y, low, high in zip(points.y, points.low, points.high, strict=True)]
         ends = [end if end == end else y for y, end in zip(points.y, outer, strict=True)]
@@ -342,7 +349,7 @@ def _bars(axes: Axes, figure: Figure) -> None:
                 textcoords="offset points",
                 ha=("right" if shift < 0 else "left") if lying else "center",
                 va="center" if lying else ("top" if shift < 0 else "bottom"),
-                fontsize=7.5,
+                fontsize=8.4,
                 color=_INK,
             )
     ticks = range(len(names))
@@ -545,7 +552,7 @@ def _heatmap(axes: Axes, figure: Figure) -> None:
     known = [abs(y) for row in rows for y in row.y if y == y]
     most = max(known) or 1.0
     wide = len(names) > 6 or any(len(one_line(name)) > 60 // len(names) for name in names)
-    axes.figure.set_size_inches(WIDTH, max(1.3, 0.75 + 0.3 * len(rows) + (0.55 if wide else 0.1)))
+    _canvas(axes).set_size_inches(WIDTH, max(1.3, 0.75 + 0.3 * len(rows) + (0.55 if wide else 0.1)))
     written = len(names) <= 10
     for place, row in enumerate(rows):
         for x, y in zip(row.x, row.y, strict=True):
@@ -553,11 +560,11 @@ def _heatmap(axes: Axes, figure: Figure) -> None:
                 axes.text(x, place, numbers.MISSING, ha="center", va="center", color=_MUTED)
                 continue
             color = _SERIES[0] if y >= 0 else _SERIES[1]
-            cell = Rectangle((x - 0.48, place - 0.46), 0.96, 0.92, facecolor=color, alpha=0.06 + 0.54 * abs(y) / most)
+            cell = Rectangle((x - 0.48, place - 0.46), 0.96, 0.92, facecolor=color, alpha=0.06 + 0.42 * abs(y) / most)
             axes.add_patch(cell)
             if written:
                 text = numbers.show(y, figure.y_unit) if len(names) <= 6 else numbers.number(y, figure.y_unit)
-                axes.text(x, place, text, ha="center", va="center", color=_INK, fontsize=8)
+                axes.text(x, place, text, ha="center", va="center", color=_INK, fontsize=8.8)
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xticks(range(len(names)), [_wrapped(name, 14 if wide else 60 // len(names)) for name in names])

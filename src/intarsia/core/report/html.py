@@ -51,7 +51,7 @@ def to_html(report: Report) -> str:
         lstrip_blocks=True,
         finalize=_safe,
     )
-    environment.filters["minus"] = _minus
+    environment.filters["typeset"] = _typeset
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     page = environment.get_template("report.html.j2").render(
         report=report,
@@ -84,9 +84,10 @@ def _safe(value: Any) -> Any:
     return value
 
 
-def _minus(text: str) -> str:
-    """A true minus sign before digits."""
-    return re.sub("(?<![\\w.])-(?=[\\d\u221e])", "\u2212", text)
+def _typeset(text: str) -> str:
+    """True minus and comparison signs, and no line break between a figure and its unit."""
+    text = re.sub("(?<![\\w.])-(?=[\\d\u221e])", "\u2212", text).replace(">=", "\u2265").replace("<=", "\u2264")
+    return re.sub(r"(?<=\d) (?=(?:%|pp|tokens|nats|min|h|s)(?!\w))", "\u00a0", text)
 
 
 def _passage(passage: Passage) -> Markup:

@@ -130,8 +130,15 @@ def threshold_text(claim: Claim) -> str:
 
 
 def explanation(claim: Claim) -> str:
-    """Why the state is what it is: the claim's own reason, else what the state means."""
-    return claim.reason or MEANING[claim.state]
+    """Why the state is what it is: the claim's own reason, else what its figures say."""
+    if claim.reason or claim.state not in {"pass", "fail"}:
+        return claim.reason or MEANING[claim.state]
+    if claim.threshold is None or claim.value is None:
+        return "No threshold is on record." if claim.threshold is None else "No value is on record."
+    side = "good" if claim.state == "pass" else "bad"
+    if claim.interval is None:
+        return f"The value is on the {side} side of {threshold_text(claim)}; it has no interval."
+    return f"The whole interval is on the {side} side of {threshold_text(claim)}."
 
 
 def seconds_text(entry: Row) -> str:
