@@ -157,7 +157,7 @@ def _binary(x: np.ndarray, y: np.ndarray) -> dict[str, object]:
     detectable = min(1.0, float(detectable_paired(n, discordance)))
     half = detectable / 2
     return {
-        "interval": paired_share_difference(only_a, only_b, int(((x == 1) & (y == 1)).sum()), n),
+        "interval": paired_share_difference(only_a, only_b, n),
         "p_value": float(mcnemar(only_a, only_b)),
         "test": "exact McNemar",
         "only_a": only_a,
