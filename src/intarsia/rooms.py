@@ -88,7 +88,7 @@ ROOMS: tuple[Room, ...] = (
         "Candidate Replacement",
         paper="arXiv:2511.08055",
         venue="ICLR 2026",
-        summary="Changes one word of a maths question at a time and counts how many right answers survive.",
+        summary="Changes one word of a math question at a time and counts how many right answers survive.",
     ),
     Room(
         name="sycophancy",
