@@ -465,3 +465,10 @@ def crowded(n: int = 300) -> Report:
         targets=("m",),
         results=(Result(study="s", kind="audit", question="?", target="m", claims=many),),
     )
+
+
+def one_claim(**values: object) -> Report:
+    """A report with a single claim."""
+    claim = Claim.model_validate({"name": "c", "question": "q", "state": "pass", **values})
+    result = Result(study="s", kind="audit", question="q", target="m", claims=(claim,))
+    return Report(title="t", targets=("m",), results=(result,))

@@ -91,6 +91,7 @@ def draw(figure: Figure, name: str = "figure") -> Drawing:
 @contextmanager
 def _settings(salt: str) -> Iterator[None]:
     import matplotlib
+    from cycler import cycler
 
     keep = ("backend", "interactive", "toolbar", "webagg", "date.epoch", "savefig.directory")
     plain: dict[Any, Any] = {
@@ -101,6 +102,7 @@ def _settings(salt: str) -> Iterator[None]:
         "svg.fonttype": "none",
         "text.parse_math": False,
         "axes.unicode_minus": True,
+        "axes.prop_cycle": cycler(color=_SERIES),
         "font.size": 9.2,
         "text.color": _INK,
         "axes.labelcolor": _MUTED,

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from intarsia.core.report.clean import cut, printable, segments
 from intarsia.core.study import Claim, Figure, Passage, Report, Table
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from markupsafe import Markup
 
 FOLDER = Path(__file__).parent
@@ -40,20 +42,10 @@ def to_html(report: Report) -> str:
     Returns:
         A complete HTML document that needs no network.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_safe,
-    )
-    environment.filters["typeset"] = _typeset
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
-    page = environment.get_template("report.html.j2").render(
+    page = _template().render(
         report=report,
         numbers=numbers,
         outline=outline,
@@ -73,6 +65,22 @@ def to_html(report: Report) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     return page if page.endswith("\n") else page + "\n"
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_safe,
+    )
+    environment.filters["typeset"] = _typeset
+    return environment.get_template("report.html.j2")
 
 
 def _safe(value: Any) -> Any:
