@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from intarsia.core.sampling import Sampling
-from intarsia.core.target import Message, Prompt
+from intarsia.core.sampling import Sampling, request_key
+from intarsia.core.target import Message, Prompt, prompt_text
 from intarsia.core.wire import Failure
 
 Api: TypeAlias = Literal["auto", "chat", "completions"]
@@ -88,3 +90,25 @@ def messages(prompt: Prompt) -> list[Message]:
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     return [{"role": message["role"], "content": message["content"]} for message in prompt]
+
+
+def request_seeds(prompts: Sequence[Prompt], sampling: Sampling, keys: Sequence[str] | None) -> list[int | None]:
+    """One seed a prompt, in [0, 2**31), from the master seed and the prompt's key; None where nothing is random.
+
+    Without keys a prompt goes by its content and how often it has come before.
+    """
+    if keys is not None and len(keys) != len(prompts):
+        raise ValueError(f"{len(keys)} keys for {len(prompts)} prompts")
+    if sampling.greedy:
+        return [None] * len(prompts)
+    if keys is None:
+        seen: Counter[str] = Counter()
+        names = []
+        for prompt in prompts:
+            text = prompt_text(prompt)
+            names.append(f"{text}#{seen[text]}")
+            seen[text] += 1
+    else:
+        names = list(keys)
+    # 31 bits, because some servers read the seed as a signed 32-bit number.
+    return [request_key(f"{sampling.seed}/{name}") >> 33 for name in names]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import warnings
-from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -21,12 +20,12 @@ from pydantic import JsonValue, ValidationError
 
 from intarsia.core import replies
 from intarsia.core.address import Address, read_key
-from intarsia.core.dialect import Api, Dialect
+from intarsia.core.dialect import Api, Dialect, request_seeds
 from intarsia.core.errors import BackendError, ConfigError, IntarsiaError, ModelError
 from intarsia.core.loop import LoopThread, Report
 from intarsia.core.probe import has_completions, probe
-from intarsia.core.sampling import Sampling, request_key
-from intarsia.core.target import Capability, Completion, Progress, Prompt, Scored, Target, prompt_text
+from intarsia.core.sampling import Sampling
+from intarsia.core.target import Capability, Completion, Progress, Prompt, Scored, Target
 from intarsia.core.wire import Failure, Limits, Meter, Spent, Wire, all_failed
 
 T = TypeVar("T")
@@ -163,7 +162,7 @@ class EndpointTarget(Target):
                 f"{self.name} is asked with api=completions, which takes strings and no chat messages.",
                 "Give plain strings, or use api=auto.",
             )
-        seeds = self._seeds(prompts, sampling, keys)
+        seeds = request_seeds(prompts, sampling, keys)
         return self._run(partial(self._answer_all, prompts, sampling, seeds), progress)
 
     def score(
@@ -271,28 +270,13 @@ class EndpointTarget(Target):
                 self._wire = Wire(self._address, self.limits, self.meter, self._key)
             return await job(self._wire, report)
 
+        # Half a second of importing must not stop the loop, nor meet a Ctrl-C there.
+        import openai  # noqa: F401
+
         if not self._loop.alive():
             # A fork or `close` left connections of a loop that is gone.
             self._wire = None
         return self._loop.run(with_wire, progress)
-
-    def _seeds(self, prompts: Sequence[Prompt], sampling: Sampling, keys: Sequence[str] | None) -> list[int | None]:
-        """One 31-bit integer a prompt, from the master seed and the prompt's key; None where nothing is random."""
-        if keys is not None and len(keys) != len(prompts):
-            raise ValueError(f"{len(keys)} keys for {len(prompts)} prompts")
-        if sampling.greedy:
-            return [None] * len(prompts)
-        if keys is None:
-            seen: Counter[str] = Counter()
-            names = []
-            for prompt in prompts:
-                text = prompt_text(prompt)
-                names.append(f"{text}#{seen[text]}")
-                seen[text] += 1
-        else:
-            names = list(keys)
-        # 31 bits, because some servers read the seed as a signed 32-bit number.
-        return [request_key(f"{sampling.seed}/{name}") >> 33 for name in names]
 
     async def _only_model(self, wire: Wire) -> str:
         listed = await self._contact(wire)
@@ -356,7 +340,7 @@ class EndpointTarget(Target):
                 except Failure as failure:
                     failures[i] = failure
                     self._streak += failure.kind != "prompt"
-                    if self._streak >= self.limits.breaker:
+                    if self._streak >= self.limits.breaker and not stopped:
                         stopped = f"the endpoint failed {self._streak} times in a row, last with: {failure.detail}"
                         if not any(answers):
                             raise all_failed(self.url, list(failures.values()), " (nothing more was sent)") from None

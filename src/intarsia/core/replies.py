@@ -135,7 +135,7 @@ def continuation_logprobs(reply: Any, prompt: str, continuation: str, *, extra: 
         if not isinstance(offsets, list) or len(offsets) != len(tokens) or not all(isinstance(o, int) for o in offsets):
             raise Shapeless("the reply's tokens do not spell the text that was sent")
         starts = [*offsets[:end], len(prompt) + len(continuation)]
-        start = next((i for i in range(end) if starts[i + 1] > len(prompt)), end)
+        start = next((i for i in range(end) if starts[i] >= len(prompt) or starts[i + 1] > len(prompt)), end)
     return tuple(_logprob(value) for value in values[start:end])
 
 

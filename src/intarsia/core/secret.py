@@ -52,9 +52,9 @@ class Secret:
             raise ConfigError(
                 f"The key file {path} cannot be read: {error.strerror}.", "Name a file that holds the key alone."
             ) from None
-        with open(descriptor, "rb") as file:
+        try:
             # The open file is asked, not the name, so that nobody can swap the file in between.
-            status = os.fstat(file.fileno())
+            status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise ConfigError(f"The key file {path} is not an ordinary file.", "Name a file that holds the key.")
             if status.st_mode & 0o077:
@@ -62,7 +62,9 @@ class Secret:
                     f"The key file {path} can be read or written by others (mode {status.st_mode & 0o777:04o}).",
                     f"Run `chmod 600 {path}`, and change the key if others may have seen it.",
                 )
-            content = file.read(_MOST_BYTES + 1)
+            content = os.read(descriptor, _MOST_BYTES + 1)
+        finally:
+            os.close(descriptor)
         try:
             value = content.decode("ascii").strip() if len(content) <= _MOST_BYTES else ""
         except UnicodeDecodeError:

@@ -189,8 +189,9 @@ class Wire:
         headers: dict[str, Any] = {}
         if login is not None:
             headers["Authorization"] = "Basic " + base64.b64encode(login.reveal().encode()).decode()
-        elif key is None:
-            headers["Authorization"] = openai.Omit()
+        # The library insists on a key; without one, each request has to leave the header out.
+        keyless = key is None and login is None
+        self._options: Any = {"headers": {"Authorization": openai.Omit()}} if keyless else {}
         self._client = openai.AsyncOpenAI(
             base_url=address.url,
             api_key=key.reveal() if key is not None else "none",
@@ -290,26 +291,10 @@ class Wire:
         return longest * self._jitter.uniform(0.5, 1.0)
 
     async def _once(self, path: str, body: Mapping[str, Any] | None, read: Callable[[Any], T]) -> T:
-        import openai
-
-        try:
-            if body is None:
-                text = await self._client.get(path, cast_to=str)
-            else:
-                text = await self._client.post(path, cast_to=str, body=dict(body))
-        except openai.APITimeoutError as error:
-            name = type(error.__cause__).__name__
-            if "Connect" in name:
-                raise Failure("unreachable", f"no connection within {self.limits.connect_timeout:g} s") from None
-            raise Failure("timeout", f"silence for {self.limits.read_timeout:g} s") from None
-        except openai.APIConnectionError as error:
-            raise Failure("unreachable", self._connection_words(error)) from None
-        except openai.APIStatusError as error:
-            raise self._status_failure(error) from None
-        except openai.OpenAIError as error:
-            raise Failure("garbage", self.scrub(error)) from None
-        except UnicodeError:
-            raise Failure("prompt", "the prompt holds characters that are not valid Unicode") from None
+        text, problem = await self._exchange(path, body)
+        # Raised out here, the error does not keep the library's own, which holds the request and so the key.
+        if problem is not None:
+            raise problem
         try:
             return read(json.loads(text))
         except json.JSONDecodeError:
@@ -319,6 +304,27 @@ class Wire:
             raise Failure("garbage", "the reply is nested too deeply") from None
         except Shapeless as error:
             raise Failure("garbage", self.scrub(error)) from None
+
+    async def _exchange(self, path: str, body: Mapping[str, Any] | None) -> tuple[str, Failure | IntarsiaError | None]:
+        """Send one request; the text of the reply, or what went wrong."""
+        import openai
+
+        try:
+            if body is None:
+                return await self._client.get(path, cast_to=str, options=self._options), None
+            return await self._client.post(path, cast_to=str, body=dict(body), options=self._options), None
+        except openai.APITimeoutError as error:
+            if "Connect" in type(error.__cause__).__name__:
+                return "", Failure("unreachable", f"no connection within {self.limits.connect_timeout:g} s")
+            return "", Failure("timeout", f"silence for {self.limits.read_timeout:g} s")
+        except openai.APIConnectionError as error:
+            return "", Failure("unreachable", self._connection_words(error))
+        except openai.APIStatusError as error:
+            return "", self._status_problem(error)
+        except openai.OpenAIError as error:
+            return "", Failure("garbage", self.scrub(error))
+        except UnicodeError:
+            return "", Failure("prompt", "the prompt holds characters that are not valid Unicode")
 
     def _connection_words(self, error: Exception) -> str:
         causes: list[str] = []
@@ -342,12 +348,8 @@ class Wire:
                 return plain
         return self.scrub(next((c for c in causes if c), "") or "the connection broke")
 
-    def _status_failure(self, error: Any) -> Failure:
-        """Sort an HTTP error.
-
-        Raises:
-            IntarsiaError: It concerns every request (a wrong key, no quota).
-        """
+    def _status_problem(self, error: Any) -> Failure | IntarsiaError:
+        """Sort an HTTP error; an `IntarsiaError` concerns every request (a wrong key, no quota)."""
         status = int(error.status_code)
         body = error.body
         said = body.get("message") or body.get("detail") if isinstance(body, Mapping) else body
@@ -356,11 +358,11 @@ class Wire:
             said = error.response.reason_phrase
         detail = self.scrub(f"{status} {said}")
         if status == 401:
-            raise self.denied(detail)
+            return self.denied(detail)
         if status == 403:
             return Failure("denied", detail, status=status)
         if status == 429 and _NO_QUOTA.search(f"{code} {said}"):
-            raise BackendError(
+            return BackendError(
                 f"The account at {self.url} has no quota left ({detail}).", "Add credit, then run again."
             )
         if status in (408, 409, 425, 429) or status >= 500:
