@@ -238,3 +238,8 @@ def test_figures_are_xml_too():
     assert len(plots) > len(sample.figures())
     for plot in plots:
         ElementTree.fromstring(plot)
+
+
+def test_a_report_of_nothing_has_no_empty_lists():
+    page = to_html(sample.empty())
+    assert not re.search(r"<(dl|ul|table|tbody|tr)[^>]*>\s*</\1>", page)
