@@ -131,7 +131,7 @@ def test_many_points_are_thinned_and_said():
 _number = st.none() | st.floats(-1e6, 1e6) | st.sampled_from([0.0, 1e-9, 1.0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from(KINDS),
     st.lists(

@@ -106,7 +106,7 @@ def test_a_missing_report_is_one_clear_line(tmp_path):
             load(path)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_a_report_cut_anywhere_is_never_a_traceback(tmp_path_factory, data):
     raw = to_json(sample.report(1)).encode()
@@ -160,7 +160,7 @@ def test_junit_counts_and_reasons():
     assert cases["accuracy.retrieval"].find("skipped") is None
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(codec=None)) | st.sampled_from(["\x00\x0b]]>", sample.ATTACK, "\ufffe\uffff"]))
 def test_junit_is_xml_whatever_the_text(text):
     for state in ("pass", "fail", "skipped"):
