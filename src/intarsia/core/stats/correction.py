@@ -45,7 +45,7 @@ def rogan_gladen(
     Args:
         k: Items that the judge called positive.
         n: Items that it judged.
-        sensitivity: Share of true positives that it calls positive: counts (called positive, true positives) of labelled
+        sensitivity: Share of true positives that it calls positive: (called so, all) of the labelled
             items, or a number that is known for certain.
         specificity: Share of true negatives that it calls negative, in the same forms.
         level: Confidence level.

@@ -196,12 +196,14 @@ def _student_power(n: int, size: float, alpha: float) -> float:
         z = normal_quantile(1 - fraction_of(alpha, "alpha") / 2)
         return float(ndtr(shift - z) + ndtr(-shift - z))
     limit = float(t.ppf(1 - fraction_of(alpha, "alpha") / 2, n - 1))
-    return float(nct.sf(limit, n - 1, shift) + nct.cdf(-limit, n - 1, shift))
+    # Beyond a shift of 5 the far tail is below 3e-7, and scipy's routine for it gives NaN.
+    far = nct.cdf(-limit, n - 1, shift) if shift < 5 else 0.0
+    return float(nct.sf(limit, n - 1, shift) + far)
 
 
 def _smallest(shown: Callable[[float], bool], low: float, high: float) -> float:
     """Bisection; `shown(high)` is true, and the result errs to the side where it is."""
-    for _ in range(40):
+    for _ in range(32):
         middle = (low + high) / 2
         low, high = (low, middle) if shown(middle) else (middle, high)
     return high

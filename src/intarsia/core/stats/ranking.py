@@ -134,7 +134,7 @@ def prr(
     Args:
         errors: Error of each item, such as 1 - quality or 0 / 1, shape (n), at least two.
         uncertainty: Higher for items to be rejected earlier, shape (n).
-        max_rejection: Up to which share of the items rejection goes.
+        max_rejection: Up to which share of the items rejection goes; kept sizes n - floor(share n) + 1 to n count.
         level: Confidence level.
         resamples: Of the bootstrap over items; 0 leaves the interval out.
         seed: Of the draws.
@@ -151,8 +151,11 @@ def prr(
     if not 0 < max_rejection <= 1:
         raise DataError(f"max_rejection is {max_rejection}.", "It must lie in (0, 1].")
     rejections = math.floor(max_rejection * len(e) + 1e-9)
-    if rejections < 1:
-        raise DataError(f"max_rejection {max_rejection} of {len(e)} items is none.", "Measure more items.")
+    if rejections < 2:
+        # The first of the sizes that are averaged over is "nothing rejected yet", where all orders are equal.
+        raise DataError(
+            f"A max_rejection of {max_rejection} of {len(e)} items leaves no choice.", "Measure more items."
+        )
     if np.ptp(e) == 0:
         raise DataError(
             "All errors are equal, so no order of rejection is better than another.", "Ask other questions."
