@@ -83,6 +83,7 @@ class Handler(BaseHTTPRequestHandler):
 
     fake: FakeEndpoint
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     counted = 0
 
     def log_message(self, *_: Any) -> None:

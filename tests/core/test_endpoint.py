@@ -85,8 +85,12 @@ def test_chat_and_strings_take_their_own_paths_and_keep_their_order(server: Fake
 def test_no_prompts_send_nothing(server: FakeEndpoint) -> None:
     with target(server) as made:
         assert made.generate([]) == []
-        assert made.embed([]).size == 0 if "embed" in made.capabilities else True
-    assert server.requests == []
+        assert server.requests == []
+        made.probe_capabilities()
+        probes = len(server.requests)
+        assert made.score([], []) == []
+        assert made.embed([]).shape == (0, 0)
+        assert len(server.requests) == probes
 
 
 def test_strings_fall_back_to_a_user_message_and_the_probe_runs_once() -> None:
@@ -1037,3 +1041,12 @@ def test_a_target_is_usable_after_ctrl_c() -> None:
             made.generate([chat("slow"), chat("slow")])
         thread.join()
         assert made.generate([chat("a")])[0].text == "re:a"
+
+
+def test_the_openai_library_is_not_imported_before_it_is_used() -> None:
+    script = (
+        "import sys, intarsia.core.endpoint, intarsia.core.inspect_target, intarsia.core.scripted;"
+        "print([m for m in ('openai', 'inspect_ai', 'torch', 'transformers', 'httpx') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
