@@ -10,7 +10,7 @@ from pydantic import Field
 from intarsia.core.examples import encode, load_examples
 from intarsia.core.recipes import DataBlock, Progress, TrainRecipe
 from intarsia.core.train_report import TrainReport
-from intarsia.core.trainer_arguments import lora_config, trainer_arguments
+from intarsia.core.trainer_arguments import lora_config, trainer_config
 from intarsia.core.training import Job, check_lengths, load_for_training, run_job
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ class SFTRecipe(TrainRecipe):
         def trainer(checkpoints: Path) -> SFTTrainer:
             from trl import SFTConfig, SFTTrainer
 
-            arguments = trainer_arguments(self, SFTConfig, checkpoints, evaluate=held_out is not None)
-            if not self.training.packing:
-                # The rows are tokens with labels and within the limit already.
-                arguments["dataset_kwargs"] = {"skip_prepare_dataset": True}
+            # The rows are tokens with labels already; only packing is left to do.
+            prepared = {"skip_prepare_dataset": not self.training.packing}
             return SFTTrainer(
                 model=loaded.model,
-                args=SFTConfig(**arguments),
+                args=trainer_config(
+                    self, SFTConfig, checkpoints, evaluate=held_out is not None, dataset_kwargs=prepared
+                ),
                 train_dataset=train.rows,
                 eval_dataset=held_out.rows if held_out else None,
                 processing_class=loaded.tokenizer,

@@ -63,7 +63,9 @@ class Watch(TrainerCallback):
         if not logs or "train_runtime" in logs:
             return
         figures = {key: value for key, value in logs.items() if isinstance(value, int | float)}
-        figures = {key: value for key, value in figures.items() if not key.endswith(("_runtime", "_per_second"))}
+        # Times differ from run to run, and TRL's token count of an evaluation is that of the session so far.
+        left_out = ("_runtime", "_per_second", "eval_num_tokens")
+        figures = {key: value for key, value in figures.items() if not key.endswith(left_out)}
         if "num_tokens" in figures:
             self.tokens = max(self.tokens, int(figures["num_tokens"]))
             figures["num_tokens"] = self._earlier_tokens + int(figures["num_tokens"])

@@ -7,7 +7,9 @@ import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from intarsia.core.errors import ConfigError
 from intarsia.core.recipes import TrainRecipe
@@ -15,6 +17,8 @@ from intarsia.core.recipes import TrainRecipe
 if TYPE_CHECKING:
     from peft import LoraConfig
     from transformers import TrainingArguments
+
+Config = TypeVar("Config", bound="TrainingArguments")
 
 OWNED: Mapping[str, str] = {
     "output_dir": "--out",
@@ -87,27 +91,39 @@ def mixed_precision(recipe: TrainRecipe) -> bool:
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
 
 
-def trainer_arguments(
-    recipe: TrainRecipe, config_class: type[TrainingArguments], checkpoints: Path, *, evaluate: bool
-) -> dict[str, Any]:
-    """Keyword arguments of a trainer's configuration class, as the recipe says.
+def trainer_config(
+    recipe: TrainRecipe, config_class: type[Config], checkpoints: Path, *, evaluate: bool, **extra: Any
+) -> Config:
+    """A trainer's configuration, as the recipe says.
 
     Args:
         recipe: The recipe.
         config_class: `TrainingArguments` or a class derived from it; keys that it does not have are left out.
         checkpoints: Where the trainer writes.
         evaluate: Whether there are held-out rows.
+        **extra: Arguments that the kind of recipe adds.
 
     Raises:
-        ConfigError: `trainer_args` has a key that the class does not have, or one that the recipe sets elsewhere.
+        ConfigError: `trainer_args` has a key that the class does not have, one that the recipe sets elsewhere, or a
+            value of the wrong type; or there is no such optimizer.
     """
+    arguments = _arguments(recipe, checkpoints, evaluate)
+    names = {field.name for field in dataclasses.fields(config_class) if field.init}
+    _check_optimizer(recipe)
+    _check_trainer_args(recipe, names, config_class)
+    arguments = {key: value for key, value in arguments.items() if key in names}
+    try:
+        return config_class(**{**arguments, **extra, **recipe.trainer_args})
+    except (ValueError, TypeError, ImportError) as error:
+        raise ConfigError(f"The trainer refuses its settings: {error}", "Check training and trainer_args.") from error
+
+
+def _arguments(recipe: TrainRecipe, checkpoints: Path, evaluate: bool) -> dict[str, Any]:
     import torch
 
     training = recipe.training
-    names = {field.name for field in dataclasses.fields(config_class) if field.init}
-    check_trainer_args(recipe, names, config_class.__name__)
     cpu = not (torch.cuda.is_available() or torch.backends.mps.is_available())
-    arguments: dict[str, Any] = {
+    return {
         "output_dir": str(checkpoints),
         "max_steps": training.steps or -1,
         "num_train_epochs": training.epochs or 1.0,
@@ -141,16 +157,24 @@ def trainer_arguments(
         "dataloader_pin_memory": not cpu,
         "ddp_backend": "gloo" if cpu and process_count() > 1 else None,
     }
-    return {key: value for key, value in arguments.items() if key in names} | recipe.trainer_args
 
 
-def check_trainer_args(recipe: TrainRecipe, names: set[str], config_name: str) -> None:
-    """Check `trainer_args` against the fields of a configuration class.
+def _check_optimizer(recipe: TrainRecipe) -> None:
+    from transformers.training_args import OptimizerNames
 
-    Raises:
-        ConfigError: A key is unknown, is set by another key of the recipe, or may not be set.
-    """
-    for key in recipe.trainer_args:
+    name = recipe.training.optimizer
+    known = [str(optimizer.value) for optimizer in OptimizerNames]
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        raise ConfigError(
+            f"training.optimizer is {name!r}, which transformers does not have."
+            + (f" Did you mean {near[0]}?" if near else ""),
+            f"It has: {', '.join(known)}.",
+        )
+
+
+def _check_trainer_args(recipe: TrainRecipe, names: set[str], config_class: type[TrainingArguments]) -> None:
+    for key, value in recipe.trainer_args.items():
         if key in OWNED:
             raise ConfigError(f"trainer_args.{key} is set by {OWNED[key]}.", f"Use {OWNED[key]} instead.")
         if key in REFUSED:
@@ -158,7 +182,15 @@ def check_trainer_args(recipe: TrainRecipe, names: set[str], config_name: str) -
         if key not in names:
             near = get_close_matches(key, names, n=1)
             guess = f" Did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"{config_name} has no argument `{key}` (trainer_args).{guess}")
+            raise ConfigError(f"{config_class.__name__} has no argument `{key}` (trainer_args).{guess}")
+        annotation = get_type_hints(config_class)[key]
+        try:
+            TypeAdapter(annotation).validate_python(value)
+        except PydanticSchemaGenerationError:
+            continue  # a type of the trainer's own: it checks by itself
+        except ValidationError as error:
+            what = error.errors(include_url=False)[0]["msg"]
+            raise ConfigError(f"trainer_args.{key} is {value!r}: {what[:1].lower()}{what[1:]}.") from None
 
 
 def lora_config(recipe: TrainRecipe) -> LoraConfig | None:

@@ -345,9 +345,8 @@ def _plan(recipe: TrainRecipe, job: Job, path: Path) -> TrainReport:
     total, trainable = count_parameters(model)
     rows = math.ceil(job.rows * job.tokens_per_row / training.max_length) if training.packing else job.rows
     batches = math.ceil(rows / (training.batch_size * process_count()))
-    steps = training.steps or math.ceil((training.epochs or 1.0) * math.ceil(batches / training.gradient_accumulation))
-    per_row = training.max_length if training.packing else job.tokens_per_row
-    per_step = min(rows, training.batch_size * process_count() * training.gradient_accumulation) * per_row
+    updates = math.ceil(batches / training.gradient_accumulation)
+    steps = training.steps or math.ceil((training.epochs or 1.0) * updates)
     return TrainReport(
         kind=recipe.kind,
         status="planned",
@@ -359,7 +358,7 @@ def _plan(recipe: TrainRecipe, job: Job, path: Path) -> TrainReport:
         trainable=trainable,
         rows=job.rows,
         held_out=job.held_out,
-        tokens_per_step=round(per_step, 1),
+        tokens_per_step=round(job.rows * job.tokens_per_row / updates, 1),
         memory_bytes=memory_estimate(model, recipe, training.max_length if training.packing else job.longest),
         notes=tuple(job.notes),
     )
