@@ -39,15 +39,21 @@ Dtype = Annotated[str, typer.Option("--dtype", help="auto, fp32, bf16 or fp16.")
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 ...")]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
 ) -> None:
     # --debug is taken out of the arguments in `main`, so that it works anywhere on the line.
-    if version:
-        typer.echo(__version__)
-        raise typer.Exit
+    pass
 
 
 @app.command(epilog="Example: intarsia audit tuned-folder smollm2-135m --budget standard --fail-on regression")
@@ -321,8 +327,9 @@ def _add_rooms() -> None:
     """Give each ready room its command group; the room is imported only when one of its commands runs."""
     from intarsia.rooms import ROOMS
 
+    known = {command.name for command in app.registered_commands}
     for room in ROOMS:
-        if room.state == "ready" and room.commands:
+        if room.state == "ready" and room.commands and room.name not in known:
             app.command(
                 room.name,
                 help=room.summary,

@@ -9,16 +9,25 @@ from typing import Any, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from intarsia.audit.compare import compare
-from intarsia.audit.config import AuditConfig, make_config, nearest, parse_mapping, parse_settings, read_config
+from intarsia.audit.config import (
+    AuditConfig,
+    choose_studies,
+    make_config,
+    nearest,
+    parse_mapping,
+    parse_settings,
+    read_config,
+)
 from intarsia.audit.dryrun import Planned, plan_audit
 from intarsia.audit.engine import Listener, default_folder, run_audit
 from intarsia.audit.folder import RunFolder
 from intarsia.audit.gate import gate
 from intarsia.core.errors import ConfigError, IntarsiaError
-from intarsia.core.report.terminal import print_contrasts, print_report, result_rows
+from intarsia.core.report import to_json
+from intarsia.core.report.outline import summary
+from intarsia.core.report.terminal import VerdictTable, print_contrasts
 from intarsia.core.reproduce import SCALES, reproduce
 from intarsia.core.study import BudgetName, Context, Report, Result
 from intarsia.rooms import audit_studies, reproductions
@@ -28,40 +37,27 @@ EXIT_GATE = 3
 
 
 class TerminalListener(Listener):
-    """Prints rows as they finish, above one progress bar that is quiet when nobody watches."""
+    """Prints rows as they finish, above a progress line that is quiet when nobody watches."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self.task = self.bar.add_task("", total=None, visible=False)
+    def __init__(self, table: VerdictTable) -> None:
+        self.table = table
         self.stage = ""
 
     def opening(self, target: str) -> None:
-        """Shows that a model is being loaded."""
-        self.console.print(f"Opening {target}", style="dim", highlight=False, markup=False)
+        """Says that a model is being loaded."""
+        self.table.console.print(f"Opening {target} ...", style="dim", highlight=False, markup=False)
 
     def started(self, target: str, study: str) -> None:
-        """Starts the bar of a study."""
+        """Names the stage that the progress line shows."""
         self.stage = f"{study} on {target}"
-        self.bar.reset(self.task, description=self.stage, total=None, visible=True)
 
     def progress(self, what: str, done: int, total: int) -> None:
-        """Moves the bar."""
-        self.bar.update(self.task, description=f"{self.stage}: {what}", completed=done, total=total, visible=True)
+        """Moves the progress line."""
+        self.table.progress(f"{self.stage}: {what}" if self.stage else what, done, total)
 
     def finished(self, result: Result) -> None:
         """Prints the rows of a result."""
-        self.bar.update(self.task, visible=False)
-        for row in result_rows(result):
-            self.console.print(row)
+        self.table.add(result)
 
 
 def audit_command(
@@ -94,11 +90,11 @@ def audit_command(
         _print_plan(plan_audit(config, studies, opening), console, as_json)
         return 0
     out = out or default_folder(config.models)
-    listener = TerminalListener(console)
+    chosen = choose_studies(studies, config.studies)
     trouble: IntarsiaError | None = None
     try:
-        with listener.bar:
-            report = run_audit(config, out, studies=studies, opening=opening, listener=listener)
+        with VerdictTable(console, len(chosen) * len(config.models), config.models) as table:
+            report = run_audit(config, out, studies=studies, opening=opening, listener=TerminalListener(table))
     except KeyboardInterrupt:
         raise Interrupted(out) from None
     except IntarsiaError as error:
@@ -106,10 +102,8 @@ def audit_command(
             raise
         trouble, report = error, error.report
     if as_json:
-        typer.echo(report.model_dump_json(indent=2))
-    else:
-        print_report(report, console)
-        console.print(f"\nReport: {out / 'report.html'}", highlight=False, soft_wrap=True)
+        typer.echo(to_json(report))
+    _close(report, console, out / "report.html")
     if trouble is not None:
         raise IntarsiaError(trouble.message, trouble.hint)
     return _gate(report, fail_on, "warn" if judged == "warn" else "fail", console)
@@ -142,6 +136,16 @@ def _settings(given: Mapping[str, Any], config_file: Path | None, settings: Sequ
     if budget not in get_args(BudgetName):
         raise ConfigError(f"There is no budget {budget!r}.", nearest(str(budget), get_args(BudgetName)))
     return make_config(values)
+
+
+def _close(report: Report, console: Console, where: Path | None) -> None:
+    """What stands below the rows that were printed as they finished."""
+    if report.contrasts:
+        console.print()
+        print_contrasts(report.contrasts, console)
+    console.print(f"\n{summary(report)}", highlight=False, markup=False)
+    if where is not None:
+        console.print(f"Report: {where}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _gate(report: Report, patterns: Sequence[str], judged: Any, console: Console) -> int:
@@ -178,11 +182,8 @@ def compare_command(a: Path, b: Path, fail_on: Sequence[str], out: Path | None, 
     if out is not None:
         report.save(out)
     if as_json:
-        typer.echo(report.model_dump_json(indent=2))
-    else:
-        print_contrasts(report, console)
-        if out is not None:
-            console.print(f"\nReport: {out / 'report.html'}", highlight=False, soft_wrap=True)
+        typer.echo(to_json(report))
+    _close(report, console, out / "report.html" if out is not None else None)
     return _gate(report, fail_on, "fail", console)
 
 
@@ -213,8 +214,8 @@ def reproduce_command(
             for step in plan.steps:
                 console.print(f"  {step}", style="dim", highlight=False, markup=False)
         return 0
-    listener = TerminalListener(console)
-    with listener.bar:
+    with VerdictTable(console, len(studies)) as table:
+        listener = TerminalListener(table)
         report = reproduce(
             found.name,
             studies,
@@ -227,8 +228,6 @@ def reproduce_command(
             finished=listener.finished,
         )
     if as_json:
-        typer.echo(report.model_dump_json(indent=2))
-    else:
-        print_report(report, console)
-        console.print(f"\nResults: {out / (found.name + '.json')}", highlight=False, soft_wrap=True)
+        typer.echo(to_json(report))
+    _close(report, console, out / f"{found.name}.json")
     return 0

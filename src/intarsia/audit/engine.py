@@ -92,9 +92,9 @@ def run_audit(
     check_settings(config, studies)
     chosen = choose_studies(studies, config.studies)
     options = {study.name: study_options(study, config.options.get(study.name, {})) for study in chosen}
+    data = load(config.data, mapping=config.mapping or None, seed=config.seed) if config.data else None
     with ExitStack() as stack:
         folder = stack.enter_context(RunFolder(out, config))
-        data = load(config.data, mapping=config.mapping or None, seed=config.seed) if config.data else None
         judge: Target | None = None
         results: list[Result] = []
         failures: list[IntarsiaError] = []

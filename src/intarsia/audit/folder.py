@@ -39,9 +39,12 @@ class RunFolder:
             raise ConfigError(f"{self.path} holds no audit to resume.", "Name the folder that an audit printed.")
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path} is a file, not a folder.", "Give another --out.")
-        strangers = self.path.is_dir() and not settings.exists() and any(p.name != ".lock" for p in self.path.iterdir())
+        # Names with a dot are the lock and what a kill left of a write.
+        seen = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else []
+        strangers = not settings.exists() and any(not name.startswith(".") for name in seen)
         if strangers:
             raise ConfigError(f"{self.path} is not empty and holds no audit.", "Give another --out.")
+        self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
@@ -122,7 +125,19 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._forget()
         self.close()
+
+    def _forget(self) -> None:
+        """Leave nothing behind of a run that failed before it had anything to keep."""
+        if self.path not in self._made or any((self.path / name).exists() for name in ("journal", "results")):
+            return
+        with contextlib.suppress(OSError):
+            for entry in self.path.iterdir():
+                entry.unlink()
+            for folder in self._made:
+                folder.rmdir()
 
 
 def _differing(a: AuditConfig, b: AuditConfig) -> list[str]:

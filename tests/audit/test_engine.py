@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from intarsia.audit.config import make_config
+from intarsia.audit.engine import AuditIncomplete, Listener, run_audit
+from intarsia.audit.folder import RunFolder
+from intarsia.core.errors import BackendError, ConfigError
+from intarsia.core.scripted import ScriptedTarget
+from intarsia.core.study import Report
+from tests.audit.small_study import Echo, Needy
+
+STUDIES = {"echo": Echo(), "needy": Needy()}
+
+
+def echo(prompt: str) -> str:
+    return prompt.removeprefix("Repeat: ")
+
+
+def target(name="good", answer=echo, **options):
+    return ScriptedTarget(answer, name=name, **options)
+
+
+def config(*models, **values):
+    return make_config({"models": models or ("good",), **values})
+
+
+def test_an_audit_is_a_report_on_disk(tmp_path):
+    one = target()
+    report = run_audit(config(), tmp_path / "run", studies=STUDIES, targets={"good": one})
+    assert [claim.state for claim in report.claims] == ["pass", "skipped"]
+    assert "weights" in report.claims[1].reason
+    assert Report.load(tmp_path / "run").body() == report.body()
+    for name in ("report.html", "report.json", "report.md", "junit.xml", "audit.json"):
+        assert (tmp_path / "run" / name).stat().st_size > 0
+
+
+def test_a_finished_audit_asks_nothing_again(tmp_path):
+    first = run_audit(config(), tmp_path, studies=STUDIES, targets={"good": target()})
+
+    def never(prompt):
+        raise AssertionError("asked again")
+
+    again = run_audit(config(), tmp_path, studies=STUDIES, targets={"good": target(answer=never)})
+    assert again.body() == first.body()
+
+
+def test_other_settings_in_the_folder_are_refused(tmp_path):
+    run_audit(config(), tmp_path, studies=STUDIES, targets={"good": target()})
+    with pytest.raises(ConfigError, match=r"other settings \(seed\)"):
+        run_audit(config(seed=1), tmp_path, studies=STUDIES, targets={"good": target()})
+
+
+def test_a_strange_folder_is_refused(tmp_path):
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="not empty"):
+        run_audit(config(), tmp_path, studies=STUDIES, targets={"good": target()})
+    with pytest.raises(ConfigError, match="no audit to resume"):
+        RunFolder(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_two_processes_on_one_folder(tmp_path):
+    with RunFolder(tmp_path, config()), pytest.raises(BackendError, match=f"pid {os.getpid()}"):
+        run_audit(config(), tmp_path, studies=STUDIES, targets={"good": target()})
+
+
+def test_unknown_settings_fail_before_a_model_is_opened(tmp_path):
+    class Unopened(Listener):
+        def opening(self, target):
+            raise AssertionError("opened")
+
+    for wrong, words in [
+        ({"options": {"ecko": {}}}, "Did you mean 'echo'"),
+        ({"options": {"echo": {"item": 1}}}, "Did you mean 'items'"),
+        ({"target": {"dtyp": "fp32"}}, "Did you mean 'dtype'"),
+        ({"studies": ["nothing"]}, "no study"),
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            run_audit(config("smollm2-135m", **wrong), tmp_path / "x", studies=STUDIES, listener=Unopened())
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_error_in_one_study_keeps_the_rest_and_is_tried_again(tmp_path):
+    calls = []
+
+    def flaky(prompt):
+        calls.append(prompt)
+        if len(calls) > 20:
+            raise BackendError("The endpoint went away.", "Start it again.")
+        return echo(prompt)
+
+    with pytest.raises(AuditIncomplete, match="went away") as caught:
+        run_audit(config(), tmp_path, studies=STUDIES, targets={"good": target(answer=flaky)})
+    assert caught.value.report.claims[0].state == "skipped"
+    assert "went away" in caught.value.report.claims[0].reason
+    counted = target()
+    report = run_audit(config(), tmp_path, studies=STUDIES, targets={"good": counted})
+    assert report.claims[0].state == "pass"
+    # The first batch was finished before the error and is not asked again.
+    assert len(counted.calls) < 40
+    fresh = run_audit(config(), tmp_path / "fresh", studies=STUDIES, targets={"good": target()})
+    assert report.body() == fresh.body()
+
+
+def test_two_models_are_compared_pair_by_pair(tmp_path):
+    def forgetful(prompt):
+        word = echo(prompt)
+        return word if int(word.removeprefix("word")) % 3 else "?"
+
+    targets = {"good": target(), "bad": target("bad", forgetful)}
+    report = run_audit(config("good", "bad"), tmp_path, studies=STUDIES, targets=targets)
+    (contrast,) = report.contrasts
+    assert (contrast.a, contrast.b, contrast.state) == ("good", "bad", "worse")
+    assert contrast.n == 40
+    assert contrast.only_a == 14
+    assert contrast.only_b == 0
+    assert contrast.difference == pytest.approx(-14 / 40)
+    assert contrast.interval.low <= contrast.difference <= contrast.interval.high < 0
+    assert {row[0] for row in contrast.slices} == {"parity = even", "parity = odd"}
+    turned = run_audit(config("good", "bad", baseline="bad"), tmp_path / "b", studies=STUDIES, targets=targets)
+    assert (turned.contrasts[0].a, turned.contrasts[0].state) == ("bad", "better")
+    three = {**targets, "third": target("third")}
+    assert not run_audit(config(*three), tmp_path / "c", studies=STUDIES, targets=three).contrasts
+
+
+def _child(folder):
+    run_audit(
+        config(options={"echo": {"items": 60}}),
+        folder,
+        studies={"echo": Echo()},
+        targets={"good": target(answer=lambda prompt: (time.sleep(0.004), echo(prompt))[1])},
+    )
+
+
+def test_killed_twenty_times_and_resumed_to_the_same_bytes(tmp_path):
+    whole = run_audit(
+        config(options={"echo": {"items": 60}}),
+        tmp_path / "whole",
+        studies={"echo": Echo()},
+        targets={"good": target()},
+    )
+    fork = multiprocessing.get_context("fork")
+    moments = random.Random(5)
+    killed = 0
+    for round_ in range(5):
+        folder = tmp_path / f"killed{round_}"
+        for _ in range(4):
+            child = fork.Process(target=_child, args=(folder,))
+            child.start()
+            time.sleep(moments.uniform(0.005, 0.3))
+            if child.is_alive():
+                os.kill(child.pid, signal.SIGKILL)
+            child.join()
+            killed += child.exitcode == -signal.SIGKILL
+        _child(folder)
+        assert Report.load(folder).body() == whole.body()
+        assert json.loads((folder / "report.json").read_text())["run"]["resumed"] >= 0
+    assert killed >= 10
+
+
+def test_a_model_that_cannot_be_opened_leaves_no_folder(tmp_path):
+    from intarsia.core.errors import ModelError
+
+    with pytest.raises(ModelError):
+        run_audit(config("./no-such-folder"), tmp_path / "runs" / "one", studies=STUDIES)
+    assert list(tmp_path.iterdir()) == []

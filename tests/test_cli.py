@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from intarsia import cli
+from intarsia.audit import engine
+from intarsia.core.scripted import ScriptedTarget
+from intarsia.core.study import Report
+from tests.audit.small_study import Echo, Needy
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line in this process; returns (exit code, stdout, stderr)."""
+
+    def call(*arguments: str):
+        monkeypatch.setattr(sys, "argv", ["intarsia", *arguments])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Models `good` and `bad` behind names, and the small studies in place of the audit's own."""
+
+    def answer(prompt):
+        return prompt.removeprefix("Repeat: ")
+
+    def open_target(spec, config, opening):
+        return ScriptedTarget(answer if spec == "good" else (lambda prompt: "?"), name=spec)
+
+    monkeypatch.setattr(engine, "open_target", open_target)
+    monkeypatch.setattr("intarsia.audit.command.audit_studies", lambda: [Echo(), Needy()])
+
+
+def one_line(err: str) -> str:
+    lines = [line for line in err.strip().splitlines() if line]
+    assert len(lines) == 1, err
+    assert "Traceback" not in err
+    return lines[0]
+
+
+def test_help_of_every_command_has_an_example(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    for command in ("audit", "compare", "generate", "train", "reproduce", "rooms", "doctor"):
+        code, out, _ = run(command, "--help")
+        assert code == 0
+        assert "Example: intarsia" in out
+    for command in ("list", "fetch", "path"):
+        assert "Example: intarsia models" in run("models", command, "--help")[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["audit"],
+        ["audit", "no-such-model-anywhere"],
+        ["audit", "good", "--budget", "huge"],
+        ["audit", "good", "--studies", "nothing"],
+        ["audit", "good", "--set", "echo"],
+        ["audit", "good", "--map", "question=q"],
+        ["audit", "good", "--data", "missing.jsonl"],
+        ["audit", "good", "--template", "no place"],
+        ["audit", "good", "--config", "missing.yaml"],
+        ["audit", "good", "--judged", "maybe"],
+        ["audit", "--resume", "nowhere"],
+        ["audit", "good", "--resume", "nowhere"],
+        ["compare", "nowhere", "nothing"],
+        ["reproduce", "no-such-room"],
+        ["reproduce", "clustering", "--scale", "moon"],
+        ["train", "missing.yaml"],
+        ["models", "fetch", "no-such-model"],
+        ["models", "path", "no-such-model"],
+        ["generate", "", "hello"],
+        ["generate", "good", "hello", "--top-p", "0"],
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(run, arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert out == ""
+    assert one_line(err).startswith("Error: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(run):
+    from intarsia.core.errors import ConfigError
+
+    with pytest.raises(ConfigError):
+        run("reproduce", "no-such-room", "--debug")
+
+
+def test_audit_prints_saves_and_gates(run, scripted, tmp_path):
+    out_folder = str(tmp_path / "run")
+    code, out, _ = run("audit", "good", "--out", out_folder)
+    assert code == 0
+    assert "echo.accuracy" in out
+    assert "1 pass, 1 skipped" in out
+    assert "report.html" in out
+    assert run("audit", "good", "--out", out_folder, "--fail-on", "echo.*")[0] == 0
+    assert run("audit", "--resume", out_folder, "--fail-on", "needy")[0] == 3
+    assert run("audit", "good", "--out", out_folder, "--fail-on", "nonsense")[0] == 3
+    assert run("audit", "bad", "--out", str(tmp_path / "bad"), "--fail-on", "echo.accuracy")[0] == 3
+
+
+def test_audit_json_is_json_alone(run, scripted, tmp_path):
+    code, out, _ = run("audit", "good", "--out", str(tmp_path / "run"), "--json")
+    assert code == 0
+    assert Report.model_validate(json.loads(out)).claims[0].state == "pass"
+
+
+def test_compare_finished_audits(run, scripted, tmp_path):
+    for name in ("good", "bad"):
+        assert run("audit", name, "--out", str(tmp_path / name))[0] == 0
+    code, out, _ = run("compare", str(tmp_path / "good"), str(tmp_path / "bad"), "--json")
+    assert code == 0
+    assert json.loads(out)["contrasts"][0]["state"] == "worse"
+    code, out, _ = run("compare", str(tmp_path / "good"), str(tmp_path / "bad"), "--fail-on", "regression")
+    assert code == 3
+    assert "worse" in out
+
+
+def test_settings_from_a_file_are_overridden_by_what_is_typed(run, scripted, tmp_path):
+    (tmp_path / "audit.yaml").write_text("models: [good]\nseed: 3\noptions: {echo: {items: 10}}\n")
+    code, out, _ = run(
+        "audit", "--config", str(tmp_path / "audit.yaml"), "--seed", "4", "--set", "echo.items=12", "--json",
+        "--out", str(tmp_path / "run"),
+    )  # fmt: skip
+    assert code == 0
+    report = json.loads(out)
+    assert report["config"]["seed"] == 4
+    assert report["results"][0]["claims"][0]["n"] == 12
+
+
+def test_interrupted_audit_says_how_to_go_on(run, scripted, tmp_path, monkeypatch):
+    def stop(self, context):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Echo, "run", stop)
+        code, _, err = run("audit", "good", "--out", str(tmp_path / "run"))
+    assert code == 130
+    assert "intarsia audit --resume" in one_line(err)
+    assert run("audit", "--resume", str(tmp_path / "run"))[0] == 0
+
+
+def test_rooms_and_version(run):
+    code, out, _ = run("rooms", "--json")
+    assert code == 0
+    assert len(json.loads(out)) == 19
+    assert run("--version")[1].strip() == __import__("intarsia").__version__
+
+
+def test_a_room_brings_its_own_commands(run, monkeypatch, tmp_path):
+    import types
+
+    import typer
+
+    import intarsia.rooms as table
+
+    made = types.ModuleType("a_room_commands")
+    made.app = typer.Typer()
+
+    @made.app.command()
+    def hello(name: str) -> None:
+        typer.echo(f"hello {name}")
+
+    @made.app.command()
+    def other() -> None:
+        raise cli.ConfigError("Something is wrong.", "Mend it.")
+
+    monkeypatch.setitem(sys.modules, "a_room_commands", made)
+    ready = table.Room(**{**vars(table.ROOMS[0]), "name": "aroom", "state": "ready", "commands": "a_room_commands:app"})
+    monkeypatch.setattr(table, "ROOMS", (ready,))
+    assert "aroom" in run("--help")[1]
+    assert run("aroom", "hello", "you")[:2] == (0, "hello you\n")
+    assert "hello" in run("aroom", "--help")[1]
+    assert run("aroom", "other")[2].strip() == "Error: Something is wrong. Mend it."
