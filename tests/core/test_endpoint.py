@@ -1003,7 +1003,7 @@ def test_ctrl_c_stops_promptly_and_quietly() -> None:
     """)
     with FakeEndpoint(behavior=fake.hang()) as server:
         process = subprocess.Popen(
-            [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", script, server.url],
+            [sys.executable, "-W", "default", "-c", script, server.url],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
