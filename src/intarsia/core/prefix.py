@@ -14,7 +14,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prefix:
     """What a model's attention layers remember of a token sequence.
 
