@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import random
@@ -149,21 +148,20 @@ def test_killed_twenty_times_and_resumed_to_the_same_bytes(tmp_path):
     )
     fork = multiprocessing.get_context("fork")
     moments = random.Random(5)
-    killed = 0
-    for round_ in range(5):
+    killed = round_ = 0
+    while killed < 20:
         folder = tmp_path / f"killed{round_}"
+        round_ += 1
         for _ in range(4):
             child = fork.Process(target=_child, args=(folder,))
             child.start()
-            time.sleep(moments.uniform(0.005, 0.3))
-            if child.is_alive():
-                os.kill(child.pid, signal.SIGKILL)
+            child.join(moments.uniform(0.005, 0.25))
+            child.kill()
             child.join()
+            assert child.exitcode in (0, -signal.SIGKILL)
             killed += child.exitcode == -signal.SIGKILL
         _child(folder)
         assert Report.load(folder).body() == whole.body()
-        assert json.loads((folder / "report.json").read_text())["run"]["resumed"] >= 0
-    assert killed >= 10
 
 
 def test_a_model_that_cannot_be_opened_leaves_no_folder(tmp_path):

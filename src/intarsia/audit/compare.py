@@ -58,7 +58,7 @@ def contrasts(results: Sequence[Result], targets: Sequence[str], baseline: str =
             if measure.name in theirs
         ]
     tested = [i for i, contrast in enumerate(found) if contrast.p_value is not None and contrast.better != "neither"]
-    adjusted: Sequence[float] = holm([_p(found[i]) for i in tested]) if tested else []
+    adjusted = list(holm([_p(found[i]) for i in tested])) if tested else []
     for i, p_holm in zip(tested, adjusted, strict=True):
         found[i] = _decide(found[i], float(p_holm))
     return tuple(found)
