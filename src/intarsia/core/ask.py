@@ -2,6 +2,8 @@
 
 A killed run loses at most the batch in flight. The batches of a resumed run are the same, because they are planned from
 all prompts and never from the rest, so the answers are the same too, down to the last bit of padding noise.
+
+A prompt that got no answer (`finish_reason="error"`) is not recorded: a resumed run asks it again.
 """
 
 from __future__ import annotations
@@ -37,13 +39,22 @@ def ask(
 
     Returns:
         One completion a prompt, in order.
+
+    Raises:
+        ValueError: There is not one key a prompt, or two are equal.
     """
+    if len(set(keys)) != len(keys):
+        raise ValueError("two prompts have the same key")
+    sampled = sampling.model_dump()
     return [
         Completion.model_validate(row)
         for row in _journalled(
             target,
             prompts,
-            [content_key("generate", stage, key, _plain(p), sampling.model_dump()) for key, p in zip(keys, prompts)],
+            [
+                content_key("generate", target.name, stage, key, _plain(prompt), sampled)
+                for key, prompt in zip(keys, prompts, strict=True)
+            ],
             sampling,
             lambda index: [
                 c.model_dump(mode="json")
@@ -70,7 +81,10 @@ def ask_scores(
         for row in _journalled(
             target,
             prompts,
-            [content_key("score", stage, i, _plain(p), c) for i, (p, c) in enumerate(zip(prompts, continuations))],
+            [
+                content_key("score", target.name, stage, i, _plain(prompt), continuation)
+                for i, (prompt, continuation) in enumerate(zip(prompts, continuations, strict=True))
+            ],
             None,
             lambda index: [
                 s.model_dump(mode="json")
@@ -98,13 +112,17 @@ def _journalled(
     rows: list[Any] = [None] * len(prompts)
     done = 0
     for batch in target.batches(prompts, sampling):
-        known = [journal.get(keys[i]) if journal is not None else None for i in batch]
-        if any(row is None for row in known):
-            known = work(batch)
+        for i in batch:
+            rows[i] = journal.get(keys[i]) if journal is not None else None
+        todo = [i for i in batch if rows[i] is None]
+        if todo and "weights" in target.capabilities:
+            # Neighbours in a batch of tensors shift an answer's last bits, so such a batch is done whole.
+            todo = batch
+        if todo:
+            for i, row in zip(todo, work(todo), strict=True):
+                rows[i] = row
             if journal is not None:
-                journal.append({keys[i]: row for i, row in zip(batch, known)})
-        for i, row in zip(batch, known):
-            rows[i] = row
+                journal.append({keys[i]: rows[i] for i in todo if rows[i].get("finish_reason") != "error"})
         done += len(batch)
         if progress is not None:
             progress(done, len(prompts))
