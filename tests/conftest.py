@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# A busy machine is no reason for a property to fail.
+settings.register_profile("intarsia", deadline=None)
+settings.load_profile("intarsia")
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
