@@ -145,7 +145,7 @@ def test_results_come_in_the_order_of_the_items(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("batch_size", [1, 3, 100])
+@pytest.mark.parametrize("batch_size", [1, 3])
 def test_batches_give_the_same_as_single_items(backend: Any, batch_size: int) -> None:
     items = [0.1 * i for i in range(7)]
     expected = [square(x) for x in items]

@@ -72,6 +72,7 @@ def test_rows_come_back_after_reopening(path: Path) -> None:
         assert journal.manifest == {"seed": 1}
 
 
+@settings(max_examples=40)
 @given(batches)
 def test_any_json_rows_come_back_unchanged(content: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -170,7 +171,7 @@ def test_settings_are_compared_by_content(path: Path) -> None:
 # --- damage --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(batches, st.data())
 def test_a_file_cut_anywhere_is_a_clean_prefix_of_batches(content: list[dict[str, Any]], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -574,7 +575,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-JournalMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+JournalMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
 TestJournalMachine = JournalMachine.TestCase
 
 
