@@ -11,6 +11,7 @@ import pytest
 
 from intarsia.core import doctor
 from intarsia.core.doctor import GIB, Check
+from intarsia.core.hub import OFFLINE
 
 
 def test_this_environment_is_well() -> None:
@@ -111,21 +112,20 @@ def test_sandbox_is_tried_not_only_found(
 def test_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for variable in OFFLINE:
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     check = doctor.check_hub()
     assert check.ok is None
+    assert "does not answer" in check.detail
     assert check.fix
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "HF_HUB_OFFLINE" in doctor.check_hub().detail
 
 
 def test_the_hub_token_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants
-
     monkeypatch.setenv("HF_TOKEN", "hf_verysecretindeed")
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("INTARSIA_OFFLINE", "1")
     check = doctor.check_hub()
     assert "verysecret" not in repr(check)
     assert "a token is set" in check.detail

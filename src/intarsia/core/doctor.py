@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 from intarsia.core import cache
+from intarsia.core.errors import IntarsiaError
 
 GIB = 2**30
 NEEDED_MEMORY = 3 * GIB
@@ -68,7 +69,7 @@ def doctor() -> list[Check]:
         checks += [check_extra(extra, use) for extra, use in EXTRAS.items()]
         checks += [check_sandbox(), check_cores(), check_memory(), check_cache()]
         checks += check_sources(hub.result(), registry.result())
-    checks += [check_models(), check_data()]
+    checks += [check_models(), check_wordnet(), check_data()]
     return checks
 
 
@@ -189,9 +190,12 @@ def check_hub() -> Check:
     """Whether the Hugging Face hub answers (or the mirror that HF_ENDPOINT names)."""
     from huggingface_hub import constants, get_token
 
+    from intarsia.core.hub import OFFLINE, is_offline
+
     token = "a token is set" if get_token() else "no token (gated models need HF_TOKEN)"
-    if constants.HF_HUB_OFFLINE:
-        return Check("hub", None, f"switched off by HF_HUB_OFFLINE; {token}", "Unset HF_HUB_OFFLINE to fetch models.")
+    if is_offline():
+        detail = f"switched off by {' or '.join(OFFLINE)}; {token}"
+        return Check("hub", None, detail, "Unset the variable to fetch models.")
     try:
         request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
         urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS).close()
@@ -241,6 +245,16 @@ def check_models() -> Check:
         names = ", ".join(card.name for card in cards)
         return Check("models", None, f"none in the cache yet of {names}", "They are fetched when first used.")
     return Check("models", True, f"in the cache: {', '.join(here)}")
+
+
+def check_wordnet() -> Check:
+    """WordNet's files, where they are on this machine already."""
+    from intarsia.core import wordnet
+
+    try:
+        return Check("wordnet", True, str(wordnet.locate(offline=True)))
+    except IntarsiaError:
+        return Check("wordnet", None, "not on this machine", "It is fetched when first needed.")
 
 
 def check_data() -> Check:
