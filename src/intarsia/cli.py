@@ -103,7 +103,7 @@ def audit(
     opening = {
         "accept_license": accept_license,
         "concurrency": concurrency,
-        "timeout": timeout,
+        "read_timeout": timeout,
         **({"max_requests": max_requests} if max_requests else {}),
         **({"max_tokens_total": max_tokens_total} if max_tokens_total else {}),
     }

@@ -170,3 +170,24 @@ def test_a_model_that_cannot_be_opened_leaves_no_folder(tmp_path):
     with pytest.raises(ModelError):
         run_audit(config("./no-such-folder"), tmp_path / "runs" / "one", studies=STUDIES)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_unanswered_prompts_are_said_and_asked_again(tmp_path):
+    from intarsia.core.target import Completion
+
+    class Stumbling(ScriptedTarget):
+        def generate(self, prompts, sampling=None, *, keys=None, progress=None):
+            answers = super().generate(prompts, sampling, keys=keys, progress=progress)
+            lost = Completion(text="", token_count=0, finish_reason="error", error="timed out")
+            return [
+                lost if prompt.endswith("word7") else answer for prompt, answer in zip(prompts, answers, strict=True)
+            ]
+
+    stumbling = Stumbling(echo, name="good")
+    first = run_audit(config(), tmp_path, studies=STUDIES, targets={"good": stumbling})
+    assert "1 prompts got no answer" in first.results[0].notes[-1]
+    again = target()
+    second = run_audit(config(), tmp_path, studies=STUDIES, targets={"good": again})
+    assert len(again.calls) == 1
+    assert second.results[0].notes == ()
+    assert second.claims[0].value == 1.0

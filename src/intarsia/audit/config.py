@@ -62,6 +62,9 @@ class AuditConfig(BaseModel):
             raise ValueError(f"version {self.version} is not known here; this release reads version {CONFIG_VERSION}")
         if len(set(self.models)) != len(self.models):
             raise ValueError("a model is named twice")
+        for model in (*self.models, self.judge):
+            if "://" in model and "@" in model.split("://", 1)[1].split("/", 1)[0]:
+                raise ValueError("an endpoint's address holds a login; put the key into OPENAI_API_KEY instead")
         if self.baseline and self.baseline not in self.models:
             raise ValueError(f"the baseline {self.baseline!r} is not among the models")
         if self.template and "{question}" not in self.template:
@@ -172,7 +175,8 @@ def explain(error: ValidationError, model: type[BaseModel], what: str) -> tuple[
     if first["type"] == "extra_forbidden":
         return f"{what[0].upper()}{what[1:]} have no {place!r}.", nearest(str(first["loc"][-1]), model.model_fields)
     reason = first["msg"].removeprefix("Value error, ")
-    where = f" ({place} = {str(first['input'])[:60]!r})" if place else ""
+    shown = isinstance(first["input"], str | int | float | bool)
+    where = f" ({place} = {str(first['input'])[:60]!r})" if place and shown else f" ({place})" if place else ""
     return f"Something in {what} is wrong: {reason}{where}.", "Correct it and run again."
 
 

@@ -25,7 +25,7 @@ from intarsia.core.target import Target
 LOCAL_SETTINGS = frozenset({"dtype", "device", "device_map", "batch_tokens", "transcript"})
 LOCAL_OPENING = frozenset({"accept_license"})
 ENDPOINT_SETTINGS = frozenset({"api"})
-ENDPOINT_OPENING = frozenset({"concurrency", "timeout", "max_requests", "max_tokens_total", "api_key_file"})
+ENDPOINT_OPENING = frozenset({"concurrency", "read_timeout", "max_requests", "max_tokens_total", "key_file"})
 SETTINGS = LOCAL_SETTINGS | ENDPOINT_SETTINGS
 OPENING = LOCAL_OPENING | ENDPOINT_OPENING
 
@@ -76,7 +76,7 @@ def run_audit(
         out: The run folder.
         studies: All studies that the audit has, by name, in order.
         targets: Targets at hand by name, for models that are not opened by name.
-        opening: Options that only say how models are opened (`accept_license`, `concurrency`, `timeout`, ...).
+        opening: Options that only say how models are opened (`accept_license`, `concurrency`, `read_timeout`, ...).
         listener: Hears how it goes.
 
     Returns:
@@ -164,6 +164,9 @@ def _one(
 ) -> Result:
     lack = study.missing(target)
     if lack:
+        target.probe_capabilities()
+        lack = study.missing(target)
+    if lack:
         remedy = Remedy(text="Audit the model's weights from a folder or the hub, or choose an endpoint that can.")
         result = skipped(study, target.name, lack, remedy, scale=config.budget)
     else:
@@ -181,6 +184,11 @@ def _one(
                 progress=listener.progress,
             )
             result = execution.execute(study, context)
+        result = result.model_copy(update={"notes": (*result.notes, *target.notes)})
+        if journal.unanswered:
+            # Not kept as finished, so that the same command asks those prompts again.
+            again = f"{journal.unanswered} prompts got no answer; the same command asks them again"
+            return result.model_copy(update={"notes": (*result.notes, again)})
     folder.keep(result)
     return result
 

@@ -122,7 +122,9 @@ def _journalled(
             for i, row in zip(todo, work(todo), strict=True):
                 rows[i] = row
             if journal is not None:
-                journal.append({keys[i]: rows[i] for i in todo if rows[i].get("finish_reason") != "error"})
+                answered = {keys[i]: rows[i] for i in todo if rows[i].get("finish_reason") != "error"}
+                journal.append(answered)
+                journal.unanswered += len(todo) - len(answered)
         done += len(batch)
         if progress is not None:
             progress(done, len(prompts))

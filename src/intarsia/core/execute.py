@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shlex
 import sys
@@ -41,7 +42,8 @@ def command_line() -> str:
     """What the user typed, with the program's name only (no paths of this machine)."""
     program = os.path.basename(sys.argv[0]) or "python"
     words = ["python", "-m", "intarsia"] if program == "__main__.py" else [program]
-    return shlex.join([*words, *sys.argv[1:]])
+    # A login inside an address must not reach a report.
+    return re.sub(r"://[^/@\s]+@", "://***@", shlex.join([*words, *sys.argv[1:]]))
 
 
 def peak_rss_bytes() -> int:

@@ -49,6 +49,7 @@ class Journal:
         manifest: The settings as they stand in the file.
         resumed: Rows found at opening.
         dropped: Bytes of a half-written last batch that were cut off at opening.
+        unanswered: Prompts of this process that `ask` got no answer to and so did not record.
 
     Raises:
         ConfigError: The journal belongs to a run with other settings.
@@ -172,6 +173,7 @@ class Journal:
         self.manifest: dict[str, JsonValue] = {}
         self.resumed = 0
         self.dropped = 0
+        self.unanswered = 0
         self._rows: dict[str, JsonValue] = {}
         self._fd = None
         self._lock_fd = None

@@ -98,10 +98,12 @@ class Target(ABC):
     Attributes:
         name: The name the user gave, as it appears in reports.
         capabilities: What this target can do.
+        notes: What a reader of its results must know (an estimate instead of a count, a key sent in the clear).
     """
 
     name: str
     capabilities: frozenset[Capability]
+    notes: Sequence[str] = ()
 
     @abstractmethod
     def generate(
@@ -152,6 +154,10 @@ class Target(ABC):
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
         """Tokens of each prompt; a target without a tokenizer estimates four characters a token."""
         return [max(1, len(prompt_text(prompt)) // 4) for prompt in prompts]
+
+    def probe_capabilities(self) -> frozenset[Capability]:
+        """Find out what the target can do beyond the certain; an endpoint is asked once, a local model knows."""
+        return self.capabilities
 
     def provenance(self) -> dict[str, Any]:
         """What was measured: source, revision, hashes, dtype, device. Holds no secrets."""
