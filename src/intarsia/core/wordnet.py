@@ -123,7 +123,7 @@ def problem(folder: Path) -> str:
 def _last_index_offsets(file: Path) -> list[bytes]:
     """Byte offsets that the index's first and last entry point at."""
     with file.open("rb") as stream:
-        first = next(line for line in stream if not line.startswith(b"  "))
+        first = next((line for line in stream if not line.startswith(b"  ")), b"")
         stream.seek(max(0, file.stat().st_size - 4096))
         last = stream.read().rstrip(b"\n").rsplit(b"\n", 1)[-1]
     found = [offset for line in (first, last) for offset in re.findall(rb" (\d{8})(?= |$)", line.rstrip())]
