@@ -14,7 +14,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,25 +143,43 @@ class LocalTarget(Target):
         device: str = "auto",
         device_map: Any = None,
         accept_license: bool = False,
+        attn_implementation: str | None = None,
+        offline: bool | None = None,
+        say: Callable[[str], None] | None = None,
         **options: Any,
     ) -> LocalTarget:
-        """Load a model by name; see `Target.parse` for the names.
+        """Load a model by name; see `Target.parse` for the names and `catalog.load_model` for the arguments.
 
         Args:
             spec: Embedded name, hub id with revision, folder, GGUF file, or base plus adapter folder.
-            dtype: `auto`, `float32`, `bfloat16` or `float16`.
-            device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
+            dtype: `auto`, `fp32`, `bf16` or `fp16`.
+            device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
             device_map: As in transformers, to spread a large model.
             accept_license: Accept the terms of a model that asks for it.
+            attn_implementation: As in transformers.
+            offline: Use only what is on this machine.
+            say: Takes one line at a time about what is going on.
             **options: The constructor's.
 
         Raises:
+            ConfigError: An option is wrong.
             ModelError: There is no such model, or it cannot be loaded.
+            BackendError: What it would be fetched from does not answer.
         """
         from intarsia.core.catalog import load_model
 
-        loaded = load_model(spec, dtype=dtype, device=device, device_map=device_map, accept_license=accept_license)
-        return cls(loaded.model, loaded.tokenizer, spec, provenance=_described(loaded.resolved), **options)
+        loaded = load_model(
+            spec,
+            dtype=dtype,
+            device=device,
+            device_map=device_map,
+            accept_license=accept_license,
+            attn_implementation=attn_implementation,
+            offline=offline,
+            progress=say,
+        )
+        origin = loaded.resolved.provenance() | {"notes": list(loaded.notes)}
+        return cls(loaded.model, loaded.tokenizer, spec, provenance=origin, **options)
 
     # --- Answering ---------------------------------------------------------------------------------------------------
 
@@ -229,7 +247,8 @@ class LocalTarget(Target):
             answers[index] = self._completion(item, request, answer, sampling)
 
     def _completion(self, item: _Encoded, request: Request, answer: Answer, sampling: Sampling) -> Completion:
-        thinking, text, stopped = request.reader.split(answer.tokens, request.thinks)
+        spoken = answer.tokens[:-1] if answer.tokens[-1] in self._ends else answer.tokens
+        thinking, text, stopped = request.reader.split(spoken, request.thinks)
         return Completion(
             text=text,
             token_count=len(answer.tokens),
@@ -662,12 +681,3 @@ def _out_of_memory(error: BaseException) -> bool:
         return False
     text = str(error).lower()
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in text
-
-
-def _described(resolved: Any) -> dict[str, Any]:
-    """What the catalog knows of a model's origin, as plain data."""
-    if hasattr(resolved, "provenance"):
-        return dict(resolved.provenance())
-    if hasattr(resolved, "model_dump"):
-        return dict(resolved.model_dump(mode="json"))
-    return {k: str(v) for k, v in asdict(resolved).items()} if is_dataclass(resolved) else {}  # type: ignore[arg-type]
