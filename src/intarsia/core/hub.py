@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.core.cache import Say, disk_errors
 from intarsia.core.errors import BackendError, ModelError
+from intarsia.core.model_folder import TOKENIZER_FILES
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -50,23 +52,37 @@ def is_offline(asked: bool | None = None) -> bool:
 OFFLINE = ("INTARSIA_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
-def cached(repo: str, revision: str | None) -> Snapshot | None:
-    """The snapshot in the local cache, None when there is none or it is unfinished."""
-    from huggingface_hub import snapshot_download
+def cached(repo: str, revision: str | None, *, lenient: bool = False) -> Snapshot | None:
+    """The snapshot in the local cache, None when there is none or it is unfinished.
+
+    Args:
+        repo: `org/name`.
+        revision: Branch, tag or commit; None for the default branch.
+        lenient: Take a snapshot that lacks files of the repository (other programs fetch only some) as long as config,
+            weights and tokenizer are there.
+    """
+    from huggingface_hub import snapshot_download, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(repo, revision=revision, local_files_only=True))
-    except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, ValueError):
+        folder = Path(
+            snapshot_download(
+                repo, revision=revision, local_files_only=True, allow_patterns=_WANTED, ignore_patterns=_UNWANTED
+            )
+        )
+    except HFValidationError:
         return None
+    except (LocalEntryNotFoundError, HfHubHTTPError, ValueError):
+        config = try_to_load_from_cache(repo, "config.json", revision=revision) if lenient else None
+        if not isinstance(config, str):
+            return None
+        folder = Path(config).parent
     return Snapshot(folder, folder.name) if _finished(folder) else None
 
 
 def _finished(folder: Path) -> bool:
-    """Whether a snapshot has config and all weights; downloads of single files by others leave less."""
-    import json
-
-    if not (folder / "config.json").is_file():
+    """Whether a snapshot has config, tokenizer and all weights; downloads of single files by others leave less."""
+    if not (folder / "config.json").is_file() or not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return False
     index = folder / "model.safetensors.index.json"
     if index.is_file():
@@ -96,8 +112,14 @@ def fetch(repo: str, revision: str | None, *, say: Say, refresh: bool = False) -
     from huggingface_hub import HfApi, constants, snapshot_download
 
     name = f"{repo}@{revision}" if revision else repo
-    with _hub_errors(name):
-        info = HfApi().model_info(repo, revision=revision, timeout=_TIMEOUT, files_metadata=True)
+    try:
+        with _hub_errors(name):
+            info = HfApi().model_info(repo, revision=revision, timeout=_TIMEOUT, files_metadata=True)
+    except BackendError as error:
+        if (found := cached(repo, revision, lenient=True)) is None:
+            raise
+        say(f"{error.message.split(',')[0]}; using the copy in the local cache")
+        return found
     _check_files(name, info)
     size = sum(file.size or 0 for file in info.siblings or () if _matches(file.rfilename, _WANTED, _UNWANTED))
     licence = getattr(info.card_data, "license", None) or "not named"

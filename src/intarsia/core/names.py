@@ -366,7 +366,7 @@ def _resolve_folder(spec: str, say: Say) -> ResolvedModel:
 
 def _resolve_hub(spec: str, repo: str, revision: str | None, offline: bool, say: Say) -> ResolvedModel:
     if offline:
-        found = hub.cached(repo, revision)
+        found = hub.cached(repo, revision, lenient=True)
         if found is None:
             raise ModelError(
                 f"{spec} is not in the hub's local cache, and the network is switched off.",
