@@ -489,7 +489,7 @@ def test_killed_at_twenty_random_moments(path: Path) -> None:
     rng = random.Random(7)
     done = 0
     grown = 0
-    for _ in range(20):
+    for turn in range(20):
         acknowledged, tell = os.pipe()
         child = os.fork()
         if child == 0:
@@ -501,10 +501,11 @@ def test_killed_at_twenty_random_moments(path: Path) -> None:
             finally:
                 os._exit(1)
         os.close(tell)
-        time.sleep(rng.uniform(0.002, 0.06))
+        # Half of the kills may fall into the opening; the others come when work is surely being done.
+        reported = len(os.read(acknowledged, 1)) if turn % 2 else 0
+        time.sleep(rng.uniform(0.0, 0.04))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        reported = 0
         while chunk := os.read(acknowledged, 4096):
             reported += len(chunk)
         os.close(acknowledged)
@@ -515,7 +516,7 @@ def test_killed_at_twenty_random_moments(path: Path) -> None:
             assert done + reported <= found <= done + reported + 1
         grown += found > done
         done = found
-    assert grown >= 5  # the kills fell while work was being done
+    assert grown >= 10
 
 
 class JournalMachine(RuleBasedStateMachine):
