@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Tiny matrices are slower on many threads, which spin while they wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A busy machine is no reason for a property to fail.
 settings.register_profile("intarsia", deadline=None)
