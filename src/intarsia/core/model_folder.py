@@ -57,7 +57,6 @@ class ModelFolder:
         dtypes: Safetensors names of the stored types, most bytes first (`F32`, `BF16` ...).
         licence: From the model card, empty where it says none.
         quantization: Method named in the config, empty for plain weights.
-        base: The base that an adapter folder names, empty otherwise.
     """
 
     path: Path
@@ -248,7 +247,7 @@ def _refuse_other_kinds(config: dict[str, Any], name: str) -> None:
         return
     if "vision_config" in config or kind in modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES:
         raise ModelError(f"{name} is a vision model ({what}).", hint)
-    if kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and kind not in ("llama", "gpt2"):
+    if kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         raise ModelError(f"{name} is an encoder ({what}).", hint)
     if kind and kind not in causal:
         raise ModelError(f"{name} ({what}) is not a causal language model that transformers knows.", hint)

@@ -160,6 +160,8 @@ def resolve(
     if not spec:
         raise ConfigError("The model name is empty.", "Try smollm2-135m; `intarsia models list` shows more.")
     base, adapter = _split_adapter(spec)
+    if adapter is not None:
+        model_folder.look_adapter(Path(adapter).expanduser(), name=adapter)  # before a base is fetched in vain
     found = _resolve_base(base, accept_license, hub.is_offline(offline), say)
     return found if adapter is None else _with_adapter(spec, base, found, adapter, say)
 
@@ -392,7 +394,7 @@ def _split_adapter(spec: str) -> tuple[str, str | None]:
         return spec, None
     cuts = [match.start() for match in re.finditer(r"\+", spec)]
     for cut in cuts:
-        if Path(spec[cut + 1 :]).expanduser().is_dir():
+        if spec[cut + 1 :] and Path(spec[cut + 1 :]).expanduser().is_dir():
             return spec[:cut], spec[cut + 1 :]
     base, adapter = spec.rsplit("+", 1)
     raise ModelError(
