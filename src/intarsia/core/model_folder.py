@@ -240,10 +240,14 @@ def _refuse_other_kinds(config: dict[str, Any], name: str) -> None:
     hint = "A model that continues text is needed (a causal language model)."
     if config.get("is_encoder_decoder"):
         raise ModelError(f"{name} is an encoder-decoder model ({what}).", hint)
-    if any(cls in classes for cls in named) or (
-        kind in causal and (named or kind not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
-        and (not named or named[0].endswith("ForConditionalGeneration"))
-    ):  # fmt: skip
+    if named:
+        # A multimodal model that transformers also loads as a causal one answers text alone.
+        fits = any(cls in classes for cls in named) or (
+            kind in causal and named[0].endswith("ForConditionalGeneration")
+        )
+    else:
+        fits = kind in causal and kind not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    if fits:
         return
     if "vision_config" in config or kind in modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES:
         raise ModelError(f"{name} is a vision model ({what}).", hint)
