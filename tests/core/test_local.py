@@ -3,6 +3,8 @@ from __future__ import annotations
 import copy
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -699,3 +701,52 @@ def test_a_folder_is_parsed_loaded_and_described(tiny_model_folder, target):
     with pytest.raises(ConfigError, match="closed"):
         loaded.generate(["dog"], GREEDY)
     assert loaded.provenance()["kind"] == "LocalTarget"
+
+
+# --- The embedded model -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def embedded() -> LocalTarget:
+    return LocalTarget.load("smollm2-135m", dtype="fp32", device="cpu")
+
+
+@pytest.mark.model
+def test_a_real_model_gives_the_same_logits_behind_a_shared_prefix(embedded):
+    prompts = [f"{SHOTS * 3}Question: {question} Answer:" for question in QUESTIONS]
+    texts = [" Paris.", " 42", " no", " yes, it is", " 12", " the fox", " true", " none"]
+    for prompt, score in zip(prompts, embedded.score(prompts, texts)):
+        expected = plain_logprobs(embedded.model, embedded.tokenizer, prompt, score.token_ids)
+        np.testing.assert_allclose(score.logprobs, expected, atol=1e-4)
+    for prompt, answer in zip(prompts, embedded.generate(prompts, Sampling(max_new_tokens=6))):
+        assert is_greedy(embedded.model, embedded.tokenizer, prompt, answer.token_ids, 6)
+
+
+@pytest.mark.model
+def test_a_real_model_knows_the_capital_of_france(embedded):
+    chat = [{"role": "user", "content": "What is the capital of France?"}]
+    answer = embedded.generate([chat], Sampling(max_new_tokens=20))[0]
+    assert "Paris" in answer.text
+    assert answer.finish_reason == "stop"
+    assert "<|im_end|>" not in answer.text
+    right, wrong = embedded.score([chat, chat], ["The capital of France is Paris.", "The capital of France is Rome."])
+    assert right.total > wrong.total
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_full_batches_of_the_embedded_model_stay_under_three_gibibytes():
+    code = """
+import random, resource
+from intarsia.core.local import LocalTarget
+from intarsia.core.sampling import Sampling
+draw, words = random.Random(0), "the cat sat on a mat and looked at seven green apples".split()
+text = lambda n: " ".join(draw.choice(words) for _ in range(n))
+target = LocalTarget.load("smollm2-135m", dtype="fp32", device="cpu")
+rows = target.provenance()["batch_tokens"] // 2100
+target.generate([text(2000) for _ in range(rows)], Sampling(max_new_tokens=2, temperature=1.0, top_p=0.9))
+target.score([text(20)] * 16, [text(300) for _ in range(16)])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(run.stdout.split()[-1]) < 3 * 2**20

@@ -70,7 +70,7 @@ class LocalTarget(Target):
         tokenizer: Its tokenizer.
         name: As it appears in reports.
         batch_tokens: Token budget of a batch (rows times longest row, new tokens included), which bounds memory. By
-            default what fits 768 MiB of keys and values, or a quarter of an accelerator's memory.
+            default what fits 512 MiB of keys and values, or a quarter of an accelerator's memory.
         batch_rows: Most rows of a batch; 64 by default, 256 on an accelerator.
         context: Use fewer positions than the model has.
         reuse_prefix: Whether shared prefixes are computed once.
@@ -670,7 +670,7 @@ def _budget(model: Any, device: torch.device, dtype: torch.dtype) -> int:
     heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 1)
     size = getattr(config, "head_dim", None) or config.hidden_size // max(1, getattr(config, "num_attention_heads", 1))
     per_token = 2 * config.num_hidden_layers * heads * size * dtype.itemsize
-    memory = 768 << 20
+    memory = 512 << 20
     if device.type == "cuda":
         memory = torch.cuda.get_device_properties(device).total_memory // 4
     return max(2048, min(memory // max(1, per_token), 1 << 18 if device.type == "cuda" else 1 << 15))
