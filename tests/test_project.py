@@ -16,12 +16,12 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from rooms_table import with_table
 
 import intarsia
 from intarsia.core.errors import ConfigError
 from intarsia.core.study import Study
 from intarsia.rooms import AUDIT_STUDIES, ROOMS, WINGS, Room, audit_studies, load, recipe_kinds, reproductions, room
+from rooms_table import with_table
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import docs_pages
 import pytest
 
+import docs_pages
 from intarsia.core.study import Claim, Interval, Passage, Provenance, Report, Result, Run, Threshold
 from intarsia.core.study import Example as Item
 from intarsia.rooms import ROOMS

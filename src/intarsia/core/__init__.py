@@ -1,0 +1,1 @@
+"""The hall: what all rooms share. It knows no room."""
