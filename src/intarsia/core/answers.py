@@ -1,11 +1,11 @@
-"""Reading and comparing answers.
+r"""Reading and comparing answers.
 
 `read_answer` finds the answer in what a model said; `check` compares it with an item's gold answer. Only the completion
-is read, never the prompt, so a `\\boxed{}` in a worked example cannot be taken for the answer.
+is read, never the prompt, so a `\boxed{}` in a worked example cannot be taken for the answer.
 
 How each kind is read:
 
-- `number`: the last `\\boxed{}`, else what follows the last `####`, else the first number after the last "answer is",
+- `number`: the last `\boxed{}`, else what follows the last `####`, else the first number after the last "answer is",
   else the last number. Thousands separators, units, currency, fractions, mixed numbers, per cent signs, number words
   and "million" are understood; comparison is exact for whole numbers.
 - `math`: the same marks, else the last formula; compared by math-verify in a process of its own (`core.math_check`).
@@ -63,10 +63,14 @@ _NUMBER = re.compile(
 )
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(-?\d+)\s*\}")
 _SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
-_UNITS = {w: i for i, w in enumerate(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
-    " eighteen nineteen".split())}  # fmt: skip
-_TENS = {w: 10 * i for i, w in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)}
+_UNITS = {
+    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+    "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
+    "seventeen": 17, "eighteen": 18, "nineteen": 19,
+}  # fmt: skip
+_TENS = {
+    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
+}  # fmt: skip
 _WORD_NUMBER = re.compile(
     rf"\b(?:minus\s+|negative\s+)?(?:{'|'.join((*_UNITS, *_TENS))})"
     rf"(?:[\s-]+(?:and\s+)?(?:{'|'.join((*_UNITS, *_TENS, *_SCALES))}))*\b",
@@ -78,12 +82,12 @@ _LONGEST = 400
 
 @dataclass(frozen=True)
 class ReadAnswer:
-    """What was found in a completion.
+    r"""What was found in a completion.
 
     Attributes:
         text: The answer as found, None when there is none to be read.
         refused: Whether the model declined to answer.
-        mark: How the model marked its answer: `boxed` (`\\boxed{}`), `hash` (`####`), `phrase` ("answer is"), or not.
+        mark: How the model marked its answer: `boxed` (`\boxed{}`), `hash` (`####`), `phrase` ("answer is"), or not.
     """
 
     text: str | None
@@ -183,7 +187,7 @@ def marked_part(text: str) -> tuple[str, Mark]:
 
 
 def last_boxed(text: str) -> str | None:
-    """The content of the last complete `\\boxed{...}` (or `\\fbox{...}`), braces balanced; None without one."""
+    r"""The content of the last complete `\boxed{...}` (or `\fbox{...}`), braces balanced; None without one."""
     for start in reversed([match.end() for match in re.finditer(r"\\f?boxed\s*\{", text)]):
         depth = 1
         for at in range(start, len(text)):

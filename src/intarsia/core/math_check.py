@@ -1,8 +1,8 @@
 """Comparing formulas with math-verify, in a process that can be killed.
 
-Parsing a formula may never end (towers of powers), and math-verify's own time-out works by a signal, which only the main
-thread may use. So the work is done by a worker process that is killed when it is late, and started anew for the next
-formula. Whatever cannot be compared that way is compared as text, and the outcome says so.
+Parsing a formula may never end (towers of powers), and math-verify's own time-out works by a signal, which only the
+main thread may use. So the work is done by a worker process that is killed when it is late, and started anew for the
+next formula. Whatever cannot be compared that way is compared as text, and the outcome says so.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class MathChecker:
         self._closed = False
 
     def check(self, gold: str, text: str, *, alone: bool = False) -> MathOutcome:
-        """Compare the model's text with the gold formula.
+        r"""Compare the model's text with the gold formula.
 
         Args:
             gold: The right formula, with or without dollar signs.
             text: What the model said, or the marked part of it.
-            alone: Whether `text` is the answer alone (the content of a `\\boxed{}`), rather than prose that holds it.
+            alone: Whether `text` is the answer alone (the content of a `\boxed{}`), rather than prose that holds it.
         """
         text = text[-LONGEST:]
         if not text.strip():
@@ -80,7 +80,7 @@ class MathChecker:
         answer, note = self._ask({"gold": gold, "text": text, "alone": alone})
         if answer is None:
             return MathOutcome(False, text.strip() if alone else None, "string", note)
-        parsed = answer.get("parsed")
+        parsed = None if answer.get("parsed") is None else str(answer["parsed"])
         if answer.get("equal"):
             return MathOutcome(True, parsed, "math-verify")
         if parsed is None and alone:
@@ -208,7 +208,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def plain_form(text: str) -> str:
-    """A formula as text in a common form: no dollar signs, spaces, `\\left`, `\\text{}` or trailing dot."""
+    r"""A formula as text in a common form: no dollar signs, spaces, `\left`, `\text{}` or trailing dot."""
     text = text.strip().strip("$").strip()
     text = re.sub(r"\\\[|\\\]|\\\(|\\\)", "", text).strip().rstrip(".")
     text = re.sub(r"\\(?:text|textbf|mathrm|mbox)\s*\{([^{}]*)\}", r"\1", text)

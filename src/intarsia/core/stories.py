@@ -1,9 +1,8 @@
-"""Label-preserving retrieval stories: who has how many of what, and one of the counts is asked for.
+"""Label-preserving retrieval stories: what is asked for stands in the story.
 
-The answer stands in the story, so a small model has a chance, no arithmetic is asked for, and a synonym for any other
-word leaves the answer as it is. All counts of a story differ, so a wrong count shows which fact was read instead. Five
-levels run from two facts (a 135M model is off the floor) to chains of "as many as" and swapped boxes (a 7B model is off
-the ceiling).
+Nothing has to be computed, so a small model has a chance, and a synonym for any other word leaves the answer as it is.
+Five levels run from one short scene (a 135M model is off the floor) to chains of "as many as" and swapped belongings (a
+7B model is off the ceiling). From level 2 on all counts of a story differ, so a wrong count shows which fact was read.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from pydantic import JsonValue
 
 from intarsia.core.data import DataSet, Item, content_hash, content_id
 from intarsia.core.errors import ConfigError
@@ -38,17 +39,29 @@ FILLERS = (
     "A train passed in the distance.",
     "Somebody had left the window open.",
 )
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+PLACES = ("market", "park", "station", "library", "school", "beach", "museum", "garden", "bakery", "harbor")
+COLORS = ("red", "blue", "green", "yellow", "black", "white", "brown")
+HOLDERS = ("box", "bag", "basket", "bowl", "case")
+SCENES = (
+    "On {day} {person} bought {count} {things} at the {place}. The {things} were in a {color} {holder}.",
+    "{person} went to the {place} on {day} and found {count} {things} in a {color} {holder}.",
+    "It was {day}. At the {place} {person} saw a {color} {holder} with {count} {things} in it.",
+    "{person} had a {color} {holder}. On {day} {person} took it to the {place} and put {count} {things} into it.",
+)
+DETAILS = ("count", "person", "day", "place", "color", "thing")
 LEVELS: dict[str, str] = {
-    "1": "two people, one kind of thing each",
-    "2": "three people, one kind each, a remark in between",
+    "1": "one scene with six details, one of which is asked for",
+    "2": "two people with one kind of thing each; how many has one of them?",
     "3": "four people, two kinds each, remarks in between",
-    "4": "level 3 with two-step references (as many ... as ...)",
-    "5": "six people, three-step references, and swapped boxes",
+    "4": "level 3 with a two-step reference (exactly as many ... as ...)",
+    "5": "six people, a three-step reference, and swapped belongings",
 }
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
           "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")  # fmt: skip
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-SHOTS = 5
+SHOTS = 6
+"""Worked examples for each level."""
 
 
 def number_words(number: int) -> str:
@@ -69,9 +82,9 @@ def stories(count: int, *, seed: int = 0, levels: str | Sequence[str] | None = N
         levels: Which levels, as `1,2,3` or a sequence; all five when omitted.
 
     Returns:
-        The set; five worked examples, one a level in turn, come with it and never are among the items. Slices are
-        `level`, `asked` (place of the asked fact), `numbers` (digits or words) and `distance` (facts between the asked
-        one and the question).
+        The set; `SHOTS` worked examples a level come with it and never are among the items. Slices are `level`,
+        `detail` (what is asked for), `numbers` (digits or words), and from level 2 on `asked` (place of the asked fact)
+        and `distance` (facts between it and the question).
 
     Raises:
         ConfigError: A level is unknown, or the count is not positive.
@@ -80,7 +93,7 @@ def stories(count: int, *, seed: int = 0, levels: str | Sequence[str] | None = N
     if count < 1:
         raise ConfigError(f"{count} stories are none.", "Ask for 1 or more.")
     # Examples come from a stream of their own, which no seed of the items reaches, so they are the same in every run.
-    shots = _distinct(SHOTS, "shots", chosen, set())
+    shots = tuple(shot for level in chosen for shot in _distinct(SHOTS, f"shots-{level}", [level], set()))
     items = _distinct(count, f"items-{seed}", chosen, {shot.question for shot in shots})
     return DataSet(
         name="stories",
@@ -92,17 +105,50 @@ def stories(count: int, *, seed: int = 0, levels: str | Sequence[str] | None = N
     )
 
 
-def story(rng: random.Random, level: str) -> Item:
-    """One story of a level."""
-    people_count, kinds_each = {"1": (2, 1), "2": (3, 1), "3": (4, 2), "4": (4, 2), "5": (6, 2)}[level]
-    people = rng.sample(NAMES, people_count)
-    pool = rng.sample(THINGS, people_count * kinds_each if level in "12" else 4)
+def story(rng: random.Random, level: str, turn: int = 0) -> Item:
+    """One story of a level; at level 1, `turn` chooses the detail that is asked for."""
+    return _scene(rng, DETAILS[turn % len(DETAILS)]) if level == "1" else _ownership(rng, level)
+
+
+def _scene(rng: random.Random, detail: str) -> Item:
+    person, things, count = rng.choice(NAMES), rng.choice(THINGS), rng.randint(2, 19)
+    day, place, color, holder = rng.choice(DAYS), rng.choice(PLACES), rng.choice(COLORS), rng.choice(HOLDERS)
     words = rng.random() < 0.5
-    high = 20 if level in "12" else 60
+    form = rng.randrange(len(SCENES))
+    text = SCENES[form].format(
+        person=person, things=things, count=_count(count, words), day=day, place=place, color=color, holder=holder
+    )
+    question, answer, shown, aliases = {
+        "count": (f"How many {things} were there?", str(count), _count(count, words), []),
+        "person": (f"Who was at the {place}?", person, person, []),
+        "day": (f"On which day was {person} at the {place}?", day, day, []),
+        "place": (f"Where was {person} on {day}?", place, f"at the {place}", []),
+        "color": (f"What color was the {holder}?", color, color, []),
+        "thing": (f"What was in the {color} {holder}?", things, things, [things.removesuffix("s")]),
+    }[detail]
+    meta: dict[str, JsonValue] = {"steps": 1, "form": form, "answer_text": shown}
+    if detail != "count":
+        meta |= {"aliases": list(aliases), "match": "ending"}
+    return Item(
+        id=content_id(f"{text} {question}", answer),
+        question=f"{text} {question}",
+        answer=answer,
+        kind="number" if detail == "count" else "word",
+        slices={"level": "1", "detail": detail, "numbers": "words" if words else "digits"},
+        meta=meta,
+    )
+
+
+def _ownership(rng: random.Random, level: str) -> Item:
+    people_count, kinds_each = {"2": (2, 1), "3": (4, 2), "4": (4, 2), "5": (6, 2)}[level]
+    people = rng.sample(NAMES, people_count)
+    pool = rng.sample(THINGS, people_count * kinds_each if level == "2" else 4)
+    words = rng.random() < 0.5
+    high = 20 if level == "2" else 60
     counts = rng.sample(range(2, high), people_count * kinds_each)
     facts = []
     for at, person in enumerate(people):
-        kinds = pool[at : at + 1] if level in "12" else rng.sample(pool, kinds_each)
+        kinds = pool[at : at + 1] if level == "2" else rng.sample(pool, kinds_each)
         facts += [_Fact(person, kind, counts.pop()) for kind in kinds]
     rng.shuffle(facts)
     asked = rng.randrange(len(facts))
@@ -134,7 +180,7 @@ def story(rng: random.Random, level: str) -> Item:
             asked, answer, steps = facts.index(target), target.count, 1
         steps += 1
     place = ("first", "middle", "last")[0 if asked == 0 else 2 if asked == len(facts) - 1 else 1]
-    for _ in range({"1": 0, "2": 1, "3": 2, "4": 1, "5": 2}[level]):
+    for _ in range({"2": 0, "3": 2, "4": 1, "5": 2}[level]):
         lines.insert(rng.randint(1, len(lines) - (1 if level == "5" else 0)), rng.choice(FILLERS))
     form = rng.randrange(3)
     question = (
@@ -151,6 +197,7 @@ def story(rng: random.Random, level: str) -> Item:
         kind="number",
         slices={
             "level": level,
+            "detail": "count",
             "asked": place,
             "numbers": "words" if words else "digits",
             "distance": _distance(len(facts) - 1 - asked),
@@ -182,7 +229,7 @@ def _stream(stream: str, levels: Sequence[str]) -> Iterator[Item]:
     at = 0
     while True:
         # One generator an item: an item depends on its place in the stream and on nothing before it.
-        yield story(random.Random(f"{stream}-{at}"), levels[at % len(levels)])
+        yield story(random.Random(f"{stream}-{at}"), levels[at % len(levels)], at // len(levels))
         at += 1
 
 
