@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +33,34 @@ class Stopped(BaseException):
     """Stands for a kill: nothing in the package may catch it."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _light_runs() -> Iterator[None]:
+    """Small matrices want one thread; and the trainers' collections skip what is imported and set aside."""
+    import torch
+    import trl  # noqa: F401
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def base(tiny_model_folder: Path) -> Path:
     return tiny_model_folder
 
 
-@pytest.fixture
-def rows(tmp_path: Path) -> Path:
-    path = tmp_path / "rows.jsonl"
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make(base: Path, rows: Path) -> Any:
     """A recipe of six small steps, changed by dotted keys."""
 
@@ -48,7 +68,7 @@ def make(base: Path, rows: Path) -> Any:
         settings: dict[str, Any] = {
             "model": str(base),
             "data": {"source": str(rows)},
-            "training": {"steps": 6, "batch_size": 4, "max_length": 64, "learning_rate": 1e-2, "save_every": 2},
+            "training": {"steps": 6, "batch_size": 2, "max_length": 48, "learning_rate": 1e-2, "save_every": 2},
         }
         for key, value in changes.items():
             section, _, name = key.partition("__")
@@ -84,7 +104,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "accumulation, epochs, evaluation": {
         "training__steps": None,
         "training__epochs": 3.0,
-        "training__batch_size": 2,
+        "training__batch_size": 4,
         "training__gradient_accumulation": 3,
         "training__eval_every": 3,
         "data__eval_share": 0.2,
@@ -99,7 +119,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if "noise" in name else ()) for name in VARIANTS]
+)
 def test_a_stopped_run_goes_on_to_the_identical_next_step(make: Any, tmp_path: Path, name: str) -> None:
     recipe = make(**VARIANTS[name])
     straight = recipe.run(tmp_path / "straight")
@@ -143,13 +165,70 @@ def test_a_killed_process_goes_on_to_the_identical_next_step(make: Any, tmp_path
     assert weights(tmp_path / "killed") == weights(tmp_path / "straight")
 
 
-@pytest.fixture
-def stopped(make: Any, tmp_path: Path) -> tuple[SFTRecipe, Path]:
-    """A run that was stopped after its checkpoints at steps 2 and 4."""
-    recipe = make()
+@pytest.mark.parametrize("evaluate", [False, True])
+def test_a_run_that_was_killed_after_its_last_step_trains_no_further(make: Any, tmp_path: Path, evaluate: bool) -> None:
+    changes = {"training__scheduler": "constant", "training__keep_when_done": True}
+    recipe = make(**changes, **({"data__eval_share": 0.2} if evaluate else {}))
+    first = recipe.run(tmp_path / "run")
+    lines, learned = log(tmp_path / "run"), weights(tmp_path / "run")
+    (tmp_path / "run" / "report.json").unlink()
+    shutil.rmtree(tmp_path / "run" / "model")
+    if evaluate:
+        kept = [line for line in lines if "eval_loss" not in line]
+        (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    again = recipe.run(tmp_path / "run")
+    assert (again.steps, again.resumed_from) == (6, 6)
+    assert weights(tmp_path / "run") == learned
+    assert [line.get("loss") for line in log(tmp_path / "run")] == [line.get("loss") for line in lines]
+    assert again.eval_loss == first.eval_loss
+
+
+RUN = """
+import sys
+from pathlib import Path
+from intarsia.core.recipes import load_recipe
+load_recipe(sys.argv[1]).run(Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_change_nothing(make: Any, tmp_path: Path) -> None:
+    recipe = make(training__steps=24, training__save_every=1)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe.to_yaml(), encoding="utf-8")
+    recipe.run(tmp_path / "straight")
+    draw, kills, folder = random.Random(0), 0, tmp_path / "killed"
+    for _ in range(30):
+        begun = (folder / "log.jsonl").stat().st_mtime_ns if (folder / "log.jsonl").exists() else 0
+        process = subprocess.Popen([sys.executable, "-c", RUN, str(path), str(folder)])
+        while process.poll() is None:
+            if (folder / "log.jsonl").exists() and (folder / "log.jsonl").stat().st_mtime_ns != begun:
+                time.sleep(draw.uniform(0.02, 0.4))
+                process.kill()
+                kills += 1
+                break
+            time.sleep(0.002)
+        if process.wait() == 0:
+            break
+    assert (folder / "report.json").exists()
+    assert kills >= 3
+    assert log(folder) == log(tmp_path / "straight")
+    assert weights(folder) == weights(tmp_path / "straight")
+
+
+@pytest.fixture(scope="module")
+def stopped_once(make: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[SFTRecipe, Path]:
+    recipe, folder = make(), tmp_path_factory.mktemp("stopped") / "run"
     with pytest.raises(Stopped):
-        recipe.run(tmp_path / "run", progress=stop_at(5))
-    return recipe, tmp_path / "run"
+        recipe.run(folder, progress=stop_at(5))
+    return recipe, folder
+
+
+@pytest.fixture
+def stopped(stopped_once: tuple[SFTRecipe, Path], tmp_path: Path) -> tuple[SFTRecipe, Path]:
+    """A run that was stopped after its checkpoints at steps 2 and 4."""
+    recipe, folder = stopped_once
+    return recipe, Path(shutil.copytree(folder, tmp_path / "run"))
 
 
 def damage_nothing(checkpoint: Path) -> None:
@@ -181,9 +260,19 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(stopped: Any, damage: Any
     recipe, folder = stopped
     newest = folder / "checkpoints" / "checkpoint-4"
     damage(newest)
-    expected = 4 if damage is damage_nothing else 2
-    assert is_whole(newest) == (damage is damage_nothing)
-    assert recipe.run(folder).resumed_from == expected
+    with RunFolder(folder, recipe) as run:
+        found = run.last_checkpoint()
+    assert found is not None
+    assert found.name == ("checkpoint-4" if damage is damage_nothing else "checkpoint-2")
+    assert newest.exists() == (damage is damage_nothing)
+
+
+def test_a_run_goes_on_from_before_a_damaged_checkpoint(stopped: Any) -> None:
+    recipe, folder = stopped
+    before = log(folder)
+    damage_file_cut(folder / "checkpoints" / "checkpoint-4")
+    assert recipe.run(folder).resumed_from == 2
+    assert log(folder)[:5] == before
     assert [entry["step"] for entry in log(folder)] == [1, 2, 3, 4, 5, 6]
 
 
@@ -191,16 +280,21 @@ def test_with_no_whole_checkpoint_the_run_begins_anew(stopped: Any) -> None:
     recipe, folder = stopped
     for checkpoint in (folder / "checkpoints").iterdir():
         damage_no_seal(checkpoint)
-    assert recipe.run(folder).resumed_from == 0
-    assert [entry["step"] for entry in log(folder)] == [1, 2, 3, 4, 5, 6]
+    with RunFolder(folder, recipe) as run:
+        assert run.last_checkpoint() is None
+        assert run.rewind_log(0) == []
+    assert log(folder) == []
 
 
 def test_a_half_written_log_line_is_cut_off(stopped: Any) -> None:
     recipe, folder = stopped
+    before = log(folder)
     with open(folder / "log.jsonl", "a", encoding="utf-8") as file:
         file.write('{"step": 6, "lo')
-    recipe.run(folder)
-    assert [entry["step"] for entry in log(folder)] == [1, 2, 3, 4, 5, 6]
+    with RunFolder(folder, recipe) as run:
+        assert run.rewind_log(6) == before
+        assert run.rewind_log(4) == before[:4]
+    assert log(folder) == before[:4]
 
 
 def test_checkpoints_are_kept_as_told_and_hold_no_pickled_objects(make: Any, tmp_path: Path) -> None:
@@ -216,7 +310,7 @@ def test_one_folder_is_for_one_process(stopped: Any) -> None:
     recipe, folder = stopped
     with RunFolder(folder, recipe), pytest.raises(ConfigError, match="Another process"):
         recipe.run(folder)
-    assert recipe.run(folder).status == "finished"
+    RunFolder(folder, recipe).close()
 
 
 def test_another_recipe_in_the_folder_is_refused_key_by_key(stopped: Any, make: Any) -> None:
@@ -230,9 +324,13 @@ def test_another_recipe_in_the_folder_is_refused_key_by_key(stopped: Any, make: 
 
 def test_changed_data_are_refused(stopped: Any, rows: Path) -> None:
     recipe, folder = stopped
-    rows.write_text(rows.read_text(encoding="utf-8").replace('"0"', '"1"'), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"has changed: data\.sha256"):
-        recipe.run(folder)
+    before = rows.read_bytes()
+    try:
+        rows.write_bytes(before.replace(b'"0"', b'"1"'))
+        with pytest.raises(ConfigError, match=r"has changed: data\.sha256"):
+            recipe.run(folder)
+    finally:
+        rows.write_bytes(before)
 
 
 def test_another_number_of_processes_is_refused(stopped: Any) -> None:
@@ -281,6 +379,22 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
     assert not (tmp_path / "run" / "model").exists()
 
 
+def test_how_a_batch_is_cut_up_does_not_change_its_loss(make: Any, tmp_path: Path) -> None:
+    changes = [
+        {"training__batch_size": 4},
+        {"training__batch_size": 2, "training__gradient_accumulation": 2},
+        {"training__batch_size": 4, "training__packing": True, "training__max_length": 512},
+        {"training__batch_size": 4, "training__gradient_checkpointing": True},
+    ]
+    rows = tmp_path / "four.jsonl"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:4]), encoding="utf-8")
+    losses = [
+        make(data__source=str(rows), training__steps=1, **change).run(tmp_path / str(index)).first_loss
+        for index, change in enumerate(changes)
+    ]
+    assert losses == pytest.approx([losses[0]] * 4, rel=1e-5)
+
+
 def test_the_model_learns_and_loads_again_by_its_folder(make: Any, base: Path, tmp_path: Path) -> None:
     from intarsia.core.catalog import load_model
 
@@ -299,7 +413,7 @@ def test_the_model_learns_and_loads_again_by_its_folder(make: Any, base: Path, t
     ids = tuned.tokenizer(answer, add_special_tokens=False)["input_ids"]
 
     def chance(model: Any) -> float:
-        return float(model(**prompt).logits[0, -1].softmax(-1)[ids[0]])
+        return model(**prompt).logits[0, -1].softmax(-1)[ids[0]].item()
 
     assert chance(tuned.model) > 2 * chance(load_model(str(base), dtype="fp32", device="cpu").model)
 
@@ -333,6 +447,13 @@ def test_adapters_on_adapters_and_too_long_rows_are_refused(make: Any, base: Pat
         make(training__max_length=513).run(tmp_path / "long")
 
 
+def test_modules_that_the_model_lacks_are_named(make: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no module named 'q_porj'.*Did you mean q_proj\?"):
+        make(lora={"target_modules": ["v_proj", "q_porj"]}).run(tmp_path / "run")
+    report = make(lora={"target_modules": ["v_proj", "q_proj"]}).run(tmp_path / "run")
+    assert report.trainable == 2 * 16 * ((64 + 64) + (64 + 32))
+
+
 def test_the_card_and_the_provenance_say_what_was_done(make: Any, base: Path, tmp_path: Path) -> None:
     report = make(data__eval_share=0.1).run(tmp_path / "run")
     card = (report.model_path / "README.md").read_text(encoding="utf-8")
@@ -350,7 +471,7 @@ def test_a_dry_run_counts_as_the_run_does_and_writes_nothing(make: Any, tmp_path
     planned = make(**changes).run(tmp_path / "run", dry_run=True)
     assert planned.status == "planned"
     assert planned.memory_bytes > 0
-    assert list(tmp_path.iterdir()) == [tmp_path / "rows.jsonl"]
+    assert not list(tmp_path.iterdir())
     done = make(**changes).run(tmp_path / "run")
     for name in ("steps", "parameters", "trainable", "rows"):
         assert getattr(planned, name) == getattr(done, name), name
@@ -411,13 +532,15 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(
     assert make().run(tmp_path / "run").resumed_from == 2
 
 
-def test_bad_data_leave_no_run_behind(make: Any, rows: Path, tmp_path: Path) -> None:
-    rows.write_bytes(b"\x00\xff" * 50)
+def test_bad_data_leave_no_run_behind(make: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(b"\x00\xff" * 50)
+    recipe = make(data__source=str(path), training__steps=1)
     with pytest.raises(DataError):
-        make().run(tmp_path / "run")
+        recipe.run(tmp_path / "run")
     assert not (tmp_path / "run" / "recipe.yaml").exists()
-    rows.write_text('{"prompt": "p", "completion": "c"}\n')
-    assert make(training__steps=1).run(tmp_path / "run").status == "finished"
+    path.write_text('{"prompt": "p", "completion": "c"}\n')
+    assert recipe.run(tmp_path / "run").status == "finished"
 
 
 @pytest.fixture

@@ -162,9 +162,14 @@ class RunFolder:
             return None
         return read_json(path)
 
-    def last_checkpoint(self) -> Path | None:
-        """The newest checkpoint that is whole; what is newer and is not whole is removed."""
-        for path in reversed(self._all_checkpoints()):
+    def last_checkpoint(self, before: Path | None = None) -> Path | None:
+        """The newest checkpoint that is whole; what is newer and is not whole is removed.
+
+        Args:
+            before: Look only at those that are older than this one.
+        """
+        every = self._all_checkpoints()
+        for path in reversed(every[: every.index(before)] if before is not None else every):
             if is_whole(path):
                 return path
             shutil.rmtree(path)

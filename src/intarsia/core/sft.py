@@ -11,7 +11,7 @@ from intarsia.core.examples import encode, load_examples
 from intarsia.core.recipes import DataBlock, Progress, TrainRecipe
 from intarsia.core.train_report import TrainReport
 from intarsia.core.trainer_arguments import lora_config, trainer_config
-from intarsia.core.training import Job, check_lengths, load_for_training, run_job
+from intarsia.core.training import Job, check_model, load_for_training, run_job
 
 if TYPE_CHECKING:
     from trl import SFTTrainer
@@ -48,7 +48,7 @@ class SFTRecipe(TrainRecipe):
         # The data first: they are quick to read, and most mistakes are in them.
         examples = load_examples(self.data)
         loaded = load_for_training(self, weights=weights)
-        check_lengths(self, loaded.model)
+        check_model(self, loaded.model)
         limits: dict[str, Any] = {
             "max_length": self.training.max_length,
             "completion_only": self.training.completion_only_loss,

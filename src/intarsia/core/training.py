@@ -15,6 +15,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -136,11 +137,11 @@ def _shape(folder: Path, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokeniz
     return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
-def check_lengths(recipe: TrainRecipe, model: PreTrainedModel) -> None:
-    """Check that the model has as many positions as the longest row may take.
+def check_model(recipe: TrainRecipe, model: PreTrainedModel) -> None:
+    """Check that the model has as many positions as the longest row may take, and the modules that adapters go to.
 
     Raises:
-        ConfigError: It has fewer.
+        ConfigError: It has not.
     """
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if isinstance(positions, int) and 0 < positions < recipe.training.max_length:
@@ -148,6 +149,18 @@ def check_lengths(recipe: TrainRecipe, model: PreTrainedModel) -> None:
             f"training.max_length is {recipe.training.max_length}, but {recipe.model} has {positions} positions.",
             f"Set training.max_length={positions} or less.",
         )
+    if recipe.lora is None or isinstance(recipe.lora.target_modules, str):
+        return
+    last_names = {name.rpartition(".")[2] for name, module in model.named_modules() if hasattr(module, "weight")}
+    names = {name for name, _ in model.named_modules()}
+    for wanted in recipe.lora.target_modules:
+        if not any(name == wanted or name.endswith(f".{wanted}") for name in names):
+            near = get_close_matches(wanted, last_names, n=1)
+            guess = f" Did you mean {near[0]}?" if near else ""
+            raise ConfigError(
+                f"{recipe.model} has no module named {wanted!r} (lora.target_modules).{guess}",
+                f"It has: {', '.join(sorted(name for name in last_names if not name.isdigit()))}.",
+            )
 
 
 def run_job(
@@ -218,13 +231,19 @@ def _train(
     if folder is not None:
         notes = folder.begin(_provenance(recipe, job))
         checkpoint = folder.last_checkpoint()
+        if checkpoint and _is_last(checkpoint) and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+            # Sharded weights are loaded on the way into training only: the last stretch is trained again.
+            checkpoint = folder.last_checkpoint(before=checkpoint)
         start = [str(checkpoint) if checkpoint else None, notes]
     broadcast_object_list(start)
     checkpoint_path, notes = start
     resumed = int(Path(checkpoint_path).name.rpartition("-")[2]) if checkpoint_path else 0
     watch = Watch(recipe, folder, progress, resumed)
     _attach(trainer, watch)
-    trainer.train(resume_from_checkpoint=checkpoint_path)
+    if checkpoint_path and _is_last(Path(checkpoint_path)):
+        _restore(trainer, Path(checkpoint_path))
+    else:
+        trainer.train(resume_from_checkpoint=checkpoint_path)
     if job.held_out and watch.eval_step != trainer.state.global_step:
         trainer.evaluate()
     report = _report(recipe, job, path, trainer, watch, resumed, notes)
@@ -234,6 +253,20 @@ def _train(
             folder.drop_checkpoints()
         write_json(folder.report_path, report.model_dump(mode="json"))
     return report
+
+
+def _is_last(checkpoint: Path) -> bool:
+    """Whether the checkpoint was made after the last step of the run."""
+    state = read_json(checkpoint / "trainer_state.json")
+    return int(state["global_step"]) >= int(state["max_steps"])
+
+
+def _restore(trainer: Trainer, checkpoint: Path) -> None:
+    """Take up the run after its last step. `train` would begin with a step, and so train one too many."""
+    from transformers import TrainerState
+
+    trainer._load_from_checkpoint(str(checkpoint))
+    trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
 
 
 def _attach(trainer: Trainer, watch: Watch) -> None:
@@ -462,6 +495,10 @@ def train_command(
         folder = out or Path(recipe.out or f"runs/{Path(path).stem}")
         with _bar(console if main else None) as progress:
             report = recipe.run(folder, resume, dry_run, progress)
+    except KeyboardInterrupt:
+        if main and console is not None and not dry_run:
+            console.print("Interrupted. The same command goes on from the last checkpoint.")
+        raise
     except IntarsiaError as error:
         if main or isinstance(error, BackendError):
             raise
