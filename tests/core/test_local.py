@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.core import local
+from intarsia.core import engine
 from intarsia.core.decode import Reader
 from intarsia.core.errors import BackendError, ConfigError, DataError, ModelError
 from intarsia.core.local import LocalTarget
@@ -220,8 +220,8 @@ def test_a_model_whose_logits_change_behind_a_prefix_gets_none(tiny_model, tiny_
 
 def test_work_cut_into_small_passes_gives_the_same(target, monkeypatch):
     answers, scores = target.generate(PROMPTS, GREEDY), target.score(PROMPTS, [" The capital of Italy"] * len(PROMPTS))
-    monkeypatch.setattr(local, "_PASS_TOKENS", 24)
-    monkeypatch.setattr(local, "_LOGITS", 3000)
+    monkeypatch.setattr(engine, "_PASS_TOKENS", 24)
+    monkeypatch.setattr(engine, "_LOGITS", 3000)
     again = LocalTarget(target.model, target.tokenizer)
     assert again.generate(PROMPTS, GREEDY) == answers
     for a, b in zip(again.score(PROMPTS, [" The capital of Italy"] * len(PROMPTS)), scores):
@@ -522,11 +522,14 @@ def test_a_template_that_refuses_messages_gives_a_reason(target):
         + tokenizer.chat_template
     )
     strict = LocalTarget(target.model, tokenizer)
-    answers = strict.generate([[{"role": "tool", "content": "x"}], [{"role": "user", "content": "x"}], []], GREEDY)
+    tool, user = {"role": "tool", "content": "x"}, {"role": "user", "content": "x"}
+    answers = strict.generate([[tool], [user], [], [{"text": "x"}], 7], GREEDY)
     assert answers[0].finish_reason == "error"
     assert "no tools here" in answers[0].error
     assert answers[1].finish_reason != "error"
     assert answers[2].error == "There are no messages."
+    assert "each with a role and a content" in answers[3].error
+    assert "each with a role and a content" in answers[4].error
 
 
 def test_a_system_message_that_is_not_supported_goes_before_the_first_question(target):
