@@ -345,6 +345,22 @@ def test_the_end_token_is_counted_and_not_shown(tiny_model, tiny_tokenizer):
     assert (answer.text, answer.token_count, answer.finish_reason) == ("", 1, "stop")
 
 
+def test_the_token_that_closes_the_assistants_turn_ends_an_answer(tiny_model, tiny_tokenizer):
+    model, tokenizer = copy.deepcopy(tiny_model), copy.deepcopy(tiny_tokenizer)
+    turn_end = tokenizer.eos_token_id
+    model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.pad_token_id
+    tokenizer.eos_token = tokenizer.pad_token
+    chat = [{"role": "user", "content": "Who jumps?"}]
+    with torch.no_grad():
+        # A bias makes the closing token the likeliest one everywhere.
+        model.lm_head.bias = torch.nn.Parameter(torch.zeros(384))
+        model.lm_head.bias[turn_end] = 1e3
+    answer = LocalTarget(model, tokenizer).generate([chat], GREEDY)[0]
+    assert (answer.token_ids, answer.finish_reason, answer.text) == ((turn_end,), "stop", "")
+    tokenizer.chat_template = None
+    assert LocalTarget(model, tokenizer).generate(["Who jumps?"], GREEDY)[0].finish_reason == "length"
+
+
 def test_a_long_answer_outgrows_the_reserved_room(target, tiny_model, tiny_tokenizer):
     answers = target.generate(PROMPTS[:3], Sampling(max_new_tokens=150))
     for prompt, answer in zip(PROMPTS, answers):

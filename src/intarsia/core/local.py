@@ -10,6 +10,7 @@ Shape suffixes: N texts, B rows, V vocabulary, D hidden size.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections import Counter
@@ -28,7 +29,7 @@ from intarsia.core.engine import Engine
 from intarsia.core.errors import BackendError, ConfigError, IntarsiaError
 from intarsia.core.forward import Anatomy
 from intarsia.core.sampling import Sampling, request_key
-from intarsia.core.target import Capability, Completion, Progress, Prompt, Scored, Target, prompt_text
+from intarsia.core.target import Capability, Completion, Progress, Prompt, Scored, Target
 
 _log = logging.getLogger(__name__)
 
@@ -364,7 +365,7 @@ def _content_keys(prompts: Sequence[Prompt]) -> list[str]:
     seen: Counter[str] = Counter()
     keys = []
     for prompt in prompts:
-        text = f"{'text' if isinstance(prompt, str) else 'messages'}:{prompt_text(prompt)}"
+        text = json.dumps(prompt, sort_keys=True, default=str)
         keys.append(f"{text}#{seen[text]}")
         seen[text] += 1
     return keys
@@ -383,9 +384,14 @@ def _end_tokens(model: Any, tokenizer: Any, style: ChatStyle) -> frozenset[int]:
         value = getattr(source, "eos_token_id", None)
         ends.update(value if isinstance(value, (list, tuple)) else [] if value is None else [value])
     if style.has_template:
-        turns = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}]
-        _, _, tail = str(tokenizer.apply_chat_template(turns, tokenize=False)).rpartition("Hello.")
-        first = tokenizer(tail.lstrip(), add_special_tokens=False)["input_ids"][:1]
+        turns = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Goodbye."}]
+        try:
+            text = str(tokenizer.apply_chat_template(turns, tokenize=False))
+        # A template refuses messages with whatever error it likes; then the configured end tokens must do.
+        except Exception:
+            text = ""
+        _, found, tail = text.rpartition("Goodbye.")
+        first = tokenizer(tail.lstrip(), add_special_tokens=False)["input_ids"][:1] if found else []
         ends.update(token for token in first if token in set(tokenizer.all_special_ids))
     return frozenset(ends)
 
