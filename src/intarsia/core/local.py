@@ -392,7 +392,8 @@ def _end_tokens(model: Any, tokenizer: Any, style: ChatStyle) -> frozenset[int]:
             text = ""
         _, found, tail = text.rpartition("Goodbye.")
         first = tokenizer(tail.lstrip(), add_special_tokens=False)["input_ids"][:1] if found else []
-        ends.update(token for token in first if token in set(tokenizer.all_special_ids))
+        # Only a token made for the purpose: an ordinary one, such as a line break, also stands inside answers.
+        ends.update(token for token in first if token in {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder})
     return frozenset(ends)
 
 
