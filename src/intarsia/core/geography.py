@@ -14,7 +14,8 @@ from intarsia.core.data import DataSet, Item, content_hash, content_id
 from intarsia.core.errors import ConfigError
 
 TASKS = ("capital", "country", "continent", "currency")
-SHOTS = 5
+SHOTS = 3
+"""Worked examples for each task."""
 SMALLEST = 500_000
 WELL_KNOWN = 50
 """How many of the most populous countries count as well known."""
@@ -154,8 +155,8 @@ def geography(count: int, *, seed: int = 0, tasks: str | Sequence[str] | None = 
     # A fixed choice whatever the seed: examples must be the same in every run, and unrelated to what is asked.
     picks = random.Random("geography shots").sample(ranked[10:WELL_KNOWN], len(ranked[10:WELL_KNOWN]))
     picks = [country for country in picks if all(_ask(country, task, True) is not None for task in TASKS)]
-    shots = [_ask(picks[i], chosen[i % len(chosen)], True) for i in range(SHOTS)]
-    shown = {country["iso"] for country in picks[:SHOTS]}
+    shots = [_ask(picks[len(chosen) * i + j], task, True) for j, task in enumerate(chosen) for i in range(SHOTS)]
+    shown = {country["iso"] for country in picks[: SHOTS * len(chosen)]}
     rest = [(country, rank < WELL_KNOWN) for rank, country in enumerate(ranked) if country["iso"] not in shown]
     piles: list[list[Item]] = []
     for task in chosen:

@@ -60,8 +60,8 @@ LEVELS: dict[str, str] = {
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
           "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")  # fmt: skip
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-SHOTS = 6
-"""Worked examples for each level."""
+SHOTS = 3
+"""Worked examples for each level, at level 1 for each detail."""
 
 
 def number_words(number: int) -> str:
@@ -82,7 +82,7 @@ def stories(count: int, *, seed: int = 0, levels: str | Sequence[str] | None = N
         levels: Which levels, as `1,2,3` or a sequence; all five when omitted.
 
     Returns:
-        The set; `SHOTS` worked examples a level come with it and never are among the items. Slices are `level`,
+        The set; worked examples come with it (`SHOTS`) and never are among the items. Slices are `level`,
         `detail` (what is asked for), `numbers` (digits or words), and from level 2 on `asked` (place of the asked fact)
         and `distance` (facts between it and the question).
 
@@ -93,7 +93,11 @@ def stories(count: int, *, seed: int = 0, levels: str | Sequence[str] | None = N
     if count < 1:
         raise ConfigError(f"{count} stories are none.", "Ask for 1 or more.")
     # Examples come from a stream of their own, which no seed of the items reaches, so they are the same in every run.
-    shots = tuple(shot for level in chosen for shot in _distinct(SHOTS, f"shots-{level}", [level], set()))
+    shots = tuple(
+        shot
+        for level in chosen
+        for shot in _distinct(SHOTS * (len(DETAILS) if level == "1" else 1), f"shots-{level}", [level], set())
+    )
     items = _distinct(count, f"items-{seed}", chosen, {shot.question for shot in shots})
     return DataSet(
         name="stories",
