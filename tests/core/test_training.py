@@ -597,7 +597,8 @@ def test_two_processes_train_under_accelerate_and_go_on_identically(make: Any, t
 
     def launch(out: Path, code: str | None = None) -> subprocess.CompletedProcess[str]:
         what = ["-m", "intarsia", "train"] if code is None else [code]
-        command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+        # On a machine without GPUs, --multi_gpu starts as many processes on the CPU.
+        command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
         command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         return subprocess.run(
@@ -611,6 +612,7 @@ def test_two_processes_train_under_accelerate_and_go_on_identically(make: Any, t
     straight = launch(tmp_path / "straight")
     assert straight.returncode == 0, straight.stderr
     assert straight.stdout.count("finished") == 1
+    assert "Warning" not in straight.stderr
     killer = tmp_path / "killed.py"
     killer.write_text(KILLED, encoding="utf-8")
     assert launch(tmp_path / "killed", str(killer)).returncode != 0

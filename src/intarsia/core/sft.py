@@ -10,7 +10,7 @@ from pydantic import Field
 from intarsia.core.examples import encode, load_examples
 from intarsia.core.recipes import DataBlock, Progress, TrainRecipe
 from intarsia.core.train_report import TrainReport
-from intarsia.core.trainer_arguments import lora_config, trainer_config
+from intarsia.core.trainer_arguments import has_experts, lora_config, trainer_config
 from intarsia.core.training import Job, check_model, load_for_training, run_job
 
 if TYPE_CHECKING:
@@ -72,13 +72,18 @@ class SFTRecipe(TrainRecipe):
         def trainer(checkpoints: Path) -> SFTTrainer:
             from trl import SFTConfig, SFTTrainer
 
-            # The rows are tokens with labels already; only packing is left to do.
-            prepared = {"skip_prepare_dataset": not self.training.packing}
+            config = trainer_config(
+                self,
+                SFTConfig,
+                checkpoints,
+                evaluate=held_out is not None,
+                # The rows are tokens with labels already; only packing is left to do.
+                dataset_kwargs={"skip_prepare_dataset": not self.training.packing},
+                ddp_find_unused_parameters=has_experts(loaded.model),
+            )
             return SFTTrainer(
                 model=loaded.model,
-                args=trainer_config(
-                    self, SFTConfig, checkpoints, evaluate=held_out is not None, dataset_kwargs=prepared
-                ),
+                args=config,
                 train_dataset=train.rows,
                 eval_dataset=held_out.rows if held_out else None,
                 processing_class=loaded.tokenizer,

@@ -16,7 +16,7 @@ from intarsia.core.recipes import TrainRecipe
 
 if TYPE_CHECKING:
     from peft import LoraConfig
-    from transformers import TrainingArguments
+    from transformers import PreTrainedModel, TrainingArguments
 
 Config = TypeVar("Config", bound="TrainingArguments")
 
@@ -157,6 +157,12 @@ def _arguments(recipe: TrainRecipe, checkpoints: Path, evaluate: bool) -> dict[s
         "dataloader_pin_memory": not cpu,
         "ddp_backend": "gloo" if cpu and process_count() > 1 else None,
     }
+
+
+def has_experts(model: PreTrainedModel) -> bool:
+    """Whether a model routes tokens to experts, so that a step may leave some weights without a gradient."""
+    names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    return any(getattr(model.config.get_text_config(), name, None) for name in names)
 
 
 def _check_optimizer(recipe: TrainRecipe) -> None:

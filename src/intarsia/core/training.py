@@ -322,10 +322,17 @@ def _export(
     partial, final = path / ".model.partial", path / "model"
     if folder is not None:
         shutil.rmtree(partial, ignore_errors=True)
+    if trainer.is_fsdp_enabled:
+        trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
     # Every process takes part: sharded weights are gathered on the way.
     trainer.save_model(str(partial))
     if folder is None:
         return
+    if not any(partial.glob("*.safetensors")):
+        raise BackendError(
+            f"The trained weights could not be gathered into {final}; the checkpoints are kept.",
+            "With DeepSpeed ZeRO-3, set stage3_gather_16bit_weights_on_model_save.",
+        )
     for name in PICKLES:
         (partial / name).unlink(missing_ok=True)
     adapter = partial / "adapter_config.json"
