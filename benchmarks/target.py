@@ -135,7 +135,9 @@ def main() -> int:
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
-    print(f"{options.model}: {len(prompts)} questions of {min(lengths)} to {max(lengths)} tokens, {NEW_TOKENS} more")
+    print(
+        f"{options.model}: {len(prompts)} questions of {min(lengths)} to {max(lengths)} tokens, {NEW_TOKENS} new ones"
+    )
     for name in names:
         print(
             f"  {name:12} {rate[name]:8.3f} queries per CPU second, {rate[name] / rate['one by one']:.2f} x one by one"
