@@ -46,7 +46,8 @@ start of a sentence). Saying that one does not know is a refusal too. A refusal 
 _REFUSAL = re.compile(rf"(?:^|[.!?\n]\s*)(?:{'|'.join(REFUSALS)})")
 
 _MARK = re.compile(r"(?:\b(?:final\s+|correct\s+|right\s+)?answer\s*(?:is|:|=)|\banswer\b\s*\n)\s*:?\s*", re.IGNORECASE)
-_DIGITS = r"(?:\d{1,3}(?:[,\u00a0\u202f\u2009]\d{3})+|\d+)"
+_DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
+_THIN = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 _NUMBER = re.compile(
     rf"""
     (?<![\w.])                                     # not inside a word or a longer number
@@ -157,7 +158,7 @@ def read_answer(text: str, kind: AnswerKind, gold: str | None = None, *, choices
     elif kind == "choice":
         found = _find_choice(body, choices)
     elif kind == "word":
-        found = _short(_segments(body)[-1:] or [""], gold)
+        found = _short(body, gold)
     elif kind == "exact":
         found = _first_line(body) or None
         if found is not None and len(found) > 3 * len(gold or "") + 40:
@@ -200,7 +201,7 @@ def last_boxed(text: str) -> str | None:
 
 def number_value(text: str) -> Fraction | None:
     """The value of a text that is one number and its unit or currency, None for anything else."""
-    plain = unicodedata.normalize("NFKC", text).replace("\u2212", "-").strip().rstrip(".").strip("$ ")
+    plain = _plain(text).strip().rstrip(".").strip("$ ")
     latex = _FRACTION.fullmatch(plain.removeprefix("-"))
     if latex is not None:
         value = _ratio(latex[1], latex[2])
@@ -214,8 +215,7 @@ def number_value(text: str) -> Fraction | None:
 
 def numbers_in(text: str) -> list[tuple[str, Fraction]]:
     """All numbers of a text with their values, in order: digits, LaTeX fractions; number words where there are none."""
-    plain = unicodedata.normalize("NFKC", text).replace("\u2212", "-").replace("\\$", "$").replace("{,}", ",")
-    plain = plain.replace("**", "")
+    plain = _plain(text).replace("\\$", "$").replace("{,}", ",").replace("**", "")
     plain = _FRACTION.sub(lambda m: f" {m[1]}/{m[2]} ", plain)
     found = []
     for match in _NUMBER.finditer(plain):
@@ -228,6 +228,11 @@ def numbers_in(text: str) -> list[tuple[str, Fraction]]:
             if worded is not None:
                 found.append((match[0], worded))
     return found
+
+
+def _plain(text: str) -> str:
+    """NFKC with one kind of minus; thin spaces that group digits become commas before NFKC makes them plain spaces."""
+    return unicodedata.normalize("NFKC", _THIN.sub(",", text)).replace("\u2212", "-")
 
 
 def same_number(found: Fraction, gold: Fraction, gold_text: str = "") -> bool:
@@ -279,7 +284,8 @@ def _compare(text: str, found: ReadAnswer, item: Item) -> tuple[bool, str | None
     body, _ = marked_part(text)
     if item.kind == "exact":
         line = _first_line(body)
-        correct = any(normalize(line) == normalize(g) and (normalize(g) != "" or line == g.strip()) for g in golds)
+        # Without a letter or digit there is nothing left to normalize: "->" is not "<-".
+        correct = any(normalize(line) == normalize(g) if re.search(r"\w", g) else line == g.strip() for g in golds)
         return correct, line if correct else found.text, "exact", ""
     ending = item.meta.get("match") == "ending"
     for segment in _segments(body):
@@ -382,6 +388,9 @@ def _first_line(text: str) -> str:
     return line.strip("*`").strip()
 
 
+_AFTER_VERB = re.compile(r"\b(?:is|are|was|were|called|named)\s+")
+
+
 def _segments(text: str) -> list[str]:
     """Where a short answer may stand: the first line, and what follows each verb of its first sentence."""
     line = _first_line(text)
@@ -395,13 +404,16 @@ def _segments(text: str) -> list[str]:
     return [part.strip().strip("*\"'`").strip() for part in parts if part.strip()]
 
 
-def _short(segments: Sequence[str], gold: str | None) -> str | None:
-    """A segment that is short enough to be an answer rather than a ramble."""
-    if not segments:
-        return None
-    phrase = re.split(r"[.,;:!?(\n]", segments[0], maxsplit=1)[0].strip() or segments[0].strip()
+def _short(text: str, gold: str | None) -> str | None:
+    """The answer in a short phrase or a short sentence; None in a ramble."""
+    line = _first_line(text)
     longest = max(8, 2 * len((gold or "").split()) + 4)
-    return phrase if phrase and len(phrase.split()) <= longest else None
+    sentence = re.split(r"(?<=[\w)][.!?])\s", line, maxsplit=1)[0]
+    for part in (_AFTER_VERB.split(sentence)[-1], line):
+        phrase = re.split(r"[.,;:!?(]", part, maxsplit=1)[0].strip() or part.strip()
+        if phrase and len(phrase.split()) <= longest:
+            return phrase
+    return None
 
 
 def _opens_with(segment: str, gold: str) -> bool:

@@ -209,7 +209,7 @@ if hasattr(os, "register_at_fork"):
 
 def plain_form(text: str) -> str:
     r"""A formula as text in a common form: no dollar signs, spaces, `\left`, `\text{}` or trailing dot."""
-    text = text.strip().strip("$").strip()
+    text = text.strip().rstrip(".").strip("$").strip()
     text = re.sub(r"\\\[|\\\]|\\\(|\\\)", "", text).strip().rstrip(".")
     text = re.sub(r"\\(?:text|textbf|mathrm|mbox)\s*\{([^{}]*)\}", r"\1", text)
     text = re.sub(r"\\(?:left|right|!|,|;|:|quad|qquad)(?![A-Za-z])", "", text)
