@@ -72,7 +72,7 @@ def cases() -> Iterator[object]:
     for page in PAGES:
         found = runnable(page)
         if found:
-            marks = [pytest.mark.model] if any(block.model for block in found) else []
+            marks = [pytest.mark.model, pytest.mark.slow] if any(block.model for block in found) else []
             yield pytest.param(page, id=page.relative_to(ROOT / "docs").as_posix(), marks=marks)
 
 
