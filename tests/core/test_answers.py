@@ -339,7 +339,9 @@ def test_the_checker_can_be_closed_and_comes_back() -> None:
 
 def test_the_worker_keeps_its_channel_clean() -> None:
     """Whatever a library prints, an answer line is JSON; damaged requests get an answer too."""
-    requests = '{"gold": "1", "text": "\\\\boxed{", "alone": false}\nnot json\n{"gold": "2", "text": "2", "alone": true}\n'
+    requests = (
+        '{"gold": "1", "text": "\\\\boxed{", "alone": false}\nnot json\n{"gold": "2", "text": "2", "alone": true}\n'
+    )
     done = subprocess.run(
         [sys.executable, "-m", "intarsia.core.math_worker"], input=requests, capture_output=True, text=True, check=True
     )

@@ -30,8 +30,8 @@ from intarsia.core.target import Prompt, Target, prompt_text
 
 ITEMS = {"smoke": 30, "quick": 80, "standard": 300, "full": 1000}
 """Questions of each set, by budget; 80 is where no unreadable answer at all puts the whole interval below 5 %."""
-WORKED_ITEMS = {"smoke": 8, "quick": 16, "standard": 200, "full": 1000}
-"""The same for sets whose answers show their working, which cost ten times the tokens."""
+KNOWN_ITEMS = {"smoke": 10, "quick": 40, "standard": 200, "full": 1500}
+"""The same for well-known sets, whose answers cost ten times the tokens."""
 SETS = {
     "smoke": data.GENERATED,
     "quick": (*data.GENERATED, "svamp"),
@@ -39,7 +39,6 @@ SETS = {
     "full": (*data.GENERATED, *data.KNOWN),
 }
 """Sets when none are named; well-known ones among them only where they are at hand."""
-WORKED = ("gsm8k", "math500")
 SHOTS = 3
 NEW_TOKENS = {"number": 16, "word": 16, "exact": 32, "choice": 8, "math": 512, "free": 256}
 """Most new tokens where worked examples show a short answer."""
@@ -114,8 +113,8 @@ class Capability(Study):
         notes = list(report.notes(asked))
         if sets.not_at_hand:
             notes.append(
-                f"Not asked, because not at hand: {', '.join(sets.not_at_hand)}. Name one with --set capability.sets=[...]"
-                " to fetch it, or name a folder that holds it in INTARSIA_DATA."
+                f"Not asked, because not at hand: {', '.join(sets.not_at_hand)}."
+                " Name one with --set capability.sets=[...] to fetch it, or name its folder in INTARSIA_DATA."
             )
         return Result(
             study=self.name,
@@ -186,8 +185,7 @@ def _load(context: Context, options: CapabilityOptions, offline: bool | None = N
         sets.not_at_hand = [n for n in wanted if n in data.KNOWN and not known_sets.at_hand(n, options.root)]
         chosen = tuple(name for name in wanted if name not in sets.not_at_hand)
     for name in dict.fromkeys(chosen):
-        worked = name in WORKED
-        limit = options.items or (WORKED_ITEMS if worked else ITEMS)[context.budget]
+        limit = options.items or (KNOWN_ITEMS if name in known_sets.NAMES else ITEMS)[context.budget]
         try:
             found = data.load(name, limit=limit, seed=context.seed, root=options.root, offline=offline)
         except DataError as error:
@@ -231,7 +229,8 @@ def _prompts(found: DataSet, context: Context, options: CapabilityOptions, style
 def _sampling(
     found: DataSet, options: CapabilityOptions, target: Target | None, style: Style, worked: bool, shown: bool
 ) -> Sampling:
-    table = NEW_TOKENS if shown and not worked else OPEN_TOKENS
+    # A chat model explains a word problem even where the examples do not.
+    table = NEW_TOKENS if shown and not worked and found.name not in known_sets.NAMES else OPEN_TOKENS
     limit = options.max_new_tokens or max(table[kind] for kind in {item.kind for item in found.items})
     chat = getattr(target, "style", None)
     if options.max_new_tokens is None and style != "plain" and getattr(chat, "thinking", None):

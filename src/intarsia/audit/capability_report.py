@@ -369,7 +369,7 @@ def _accuracy(asked: Asked, scale: str, model: str) -> Claim:
     ceiling = value >= CEILING
     reason = {
         "pass": f"beats guessing ({_percent(asked.floor.value)}, {asked.floor.name})",
-        "fail": f"no better than guessing ({_percent(threshold.value)}): at the floor, so a further loss could not show",
+        "fail": f"no better than guessing ({_percent(threshold.value)}): at the floor, a further loss could not show",
         "inconclusive": f"guessing ({_percent(threshold.value)}) lies in the interval: too few items, or at the floor",
     }[state]
     if ceiling:
@@ -394,7 +394,7 @@ def _accuracy(asked: Asked, scale: str, model: str) -> Claim:
         n=len(answered),
         unparsed=sum(outcome.unreadable for outcome in answered),
         truncated=sum(outcome.completion.truncated for outcome in answered),
-        detectable=detectable_proportion(len(answered), baseline=value),
+        detectable=_detectable(sum(outcome.correct for outcome in answered), len(answered)),
         worst=worst,
         reason=reason,
         remedy=_accuracy_remedy(asked, state, ceiling, worst, model),
@@ -605,6 +605,11 @@ def _copied(asked: Asked) -> float | None:
 
 def _mean_tokens(asked: Asked) -> float:
     return sum(outcome.completion.token_count for outcome in asked.answered) / len(asked.answered)
+
+
+def _detectable(hits: int, n: int) -> float:
+    # Held against 0 or 1 exactly, a single item would count as a difference; two imagined items keep it off the ends.
+    return detectable_proportion(n, baseline=(hits + 1) / (n + 2))
 
 
 def _cut(text: str) -> str:

@@ -2,8 +2,8 @@
 
 Three guessers see other items' answers but not the item's own: one always gives the commonest answer of the other
 half of the items (leaving out only the item itself would make each answer look rarer to its own item), one draws an
-answer of the other items at random, and one picks a number that stands in the question. Each kind of answer is guessed in
-the best of these ways, so the floor is what a model reaches that understands the form of the task and nothing else.
+answer of the other items at random, and one picks a number that stands in the question. Each kind of answer is guessed
+in the best of these ways, so the floor is what a model reaches that understands the form of the task and no more.
 """
 
 from __future__ import annotations

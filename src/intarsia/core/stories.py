@@ -1,8 +1,8 @@
 """Label-preserving retrieval stories: what is asked for stands in the story.
 
 Nothing has to be computed, so a small model has a chance, and a synonym for any other word leaves the answer as it is.
-Five levels run from one short scene (a 135M model is off the floor) to chains of "as many as" and swapped belongings (a
-7B model is off the ceiling). From level 2 on all counts of a story differ, so a wrong count shows which fact was read.
+Six levels run from one short scene (a 135M model is off the floor) to chains of "as many as" and swapped belongings (a
+7B model is off the ceiling). All counts of a story differ, so a wrong count shows which fact was read.
 """
 
 from __future__ import annotations
@@ -52,16 +52,18 @@ SCENES = (
 DETAILS = ("count", "person", "day", "place", "color", "thing")
 LEVELS: dict[str, str] = {
     "1": "one scene with six details, one of which is asked for",
-    "2": "two people with one kind of thing each; how many has one of them?",
-    "3": "four people, two kinds each, remarks in between",
-    "4": "level 3 with a two-step reference (exactly as many ... as ...)",
-    "5": "six people, a three-step reference, and swapped belongings",
+    "2": "two scenes with a person each",
+    "3": "two people with one kind of thing each; how many has one of them?",
+    "4": "four people, two kinds each, remarks in between",
+    "5": "level 4 with a two-step reference (exactly as many ... as ...)",
+    "6": "six people, a three-step reference, and swapped belongings",
 }
+SCENE_LEVELS = ("1", "2")
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
           "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")  # fmt: skip
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 SHOTS = 3
-"""Worked examples for each level, at level 1 for each detail."""
+"""Worked examples for each level; in scenes, for each detail."""
 
 
 def number_words(number: int) -> str:
@@ -79,11 +81,11 @@ def stories(count: int, *, seed: int = 0, levels: str | Sequence[str] | None = N
     Args:
         count: How many; the first n of a longer set are the set of n.
         seed: Of the generator.
-        levels: Which levels, as `1,2,3` or a sequence; all five when omitted.
+        levels: Which levels, as `1,2,3` or a sequence; all six when omitted.
 
     Returns:
         The set; worked examples come with it (`SHOTS`) and never are among the items. Slices are `level`,
-        `detail` (what is asked for), `numbers` (digits or words), and from level 2 on `asked` (place of the asked fact)
+        `detail` (what is asked for), `numbers` (digits or words), and from level 3 on `asked` (place of the asked fact)
         and `distance` (facts between it and the question).
 
     Raises:
@@ -96,7 +98,7 @@ def stories(count: int, *, seed: int = 0, levels: str | Sequence[str] | None = N
     shots = tuple(
         shot
         for level in chosen
-        for shot in _distinct(SHOTS * (len(DETAILS) if level == "1" else 1), f"shots-{level}", [level], set())
+        for shot in _distinct(SHOTS * (len(DETAILS) if level in SCENE_LEVELS else 1), f"shots-{level}", [level], set())
     )
     items = _distinct(count, f"items-{seed}", chosen, {shot.question for shot in shots})
     return DataSet(
@@ -110,18 +112,27 @@ def stories(count: int, *, seed: int = 0, levels: str | Sequence[str] | None = N
 
 
 def story(rng: random.Random, level: str, turn: int = 0) -> Item:
-    """One story of a level; at level 1, `turn` chooses the detail that is asked for."""
-    return _scene(rng, DETAILS[turn % len(DETAILS)]) if level == "1" else _ownership(rng, level)
+    """One story of a level; in scenes, `turn` chooses the detail that is asked for."""
+    if level in SCENE_LEVELS:
+        return _scenes(rng, DETAILS[turn % len(DETAILS)], level)
+    return _ownership(rng, level)
 
 
-def _scene(rng: random.Random, detail: str) -> Item:
-    person, things, count = rng.choice(NAMES), rng.choice(THINGS), rng.randint(2, 19)
-    day, place, color, holder = rng.choice(DAYS), rng.choice(PLACES), rng.choice(COLORS), rng.choice(HOLDERS)
+def _scenes(rng: random.Random, detail: str, level: str) -> Item:
+    size = int(level)
     words = rng.random() < 0.5
-    form = rng.randrange(len(SCENES))
-    text = SCENES[form].format(
-        person=person, things=things, count=_count(count, words), day=day, place=place, color=color, holder=holder
+    # Every detail differs between the scenes, so each question has one answer.
+    pools = (NAMES, THINGS, range(2, 20), DAYS, PLACES, COLORS, HOLDERS)
+    drawn = list(zip(*(rng.sample(pool, size) for pool in pools), strict=True))
+    forms = [rng.randrange(len(SCENES)) for _ in range(size)]
+    text = " ".join(
+        SCENES[form].format(
+            person=person, things=things, count=_count(count, words), day=day, place=place, color=color, holder=holder
+        )
+        for form, (person, things, count, day, place, color, holder) in zip(forms, drawn, strict=True)
     )
+    asked = rng.randrange(size)
+    person, things, count, day, place, color, holder = drawn[asked]
     question, answer, shown, aliases = {
         "count": (f"How many {things} were there?", str(count), _count(count, words), []),
         "person": (f"Who was at the {place}?", person, person, []),
@@ -130,7 +141,9 @@ def _scene(rng: random.Random, detail: str) -> Item:
         "color": (f"What color was the {holder}?", color, color, []),
         "thing": (f"What was in the {color} {holder}?", things, things, [things.removesuffix("s")]),
     }[detail]
-    meta: dict[str, JsonValue] = {"steps": 1, "form": form, "answer_text": shown}
+    meta: dict[str, JsonValue] = {"steps": 1, "form": forms[asked], "answer_text": shown}
+    if level != "1":
+        meta["story_counts"] = sorted(scene[2] for scene in drawn)
     if detail != "count":
         meta |= {"aliases": list(aliases), "match": "ending"}
     return Item(
@@ -138,21 +151,21 @@ def _scene(rng: random.Random, detail: str) -> Item:
         question=f"{text} {question}",
         answer=answer,
         kind="number" if detail == "count" else "word",
-        slices={"level": "1", "detail": detail, "numbers": "words" if words else "digits"},
+        slices={"level": level, "detail": detail, "numbers": "words" if words else "digits"},
         meta=meta,
     )
 
 
 def _ownership(rng: random.Random, level: str) -> Item:
-    people_count, kinds_each = {"2": (2, 1), "3": (4, 2), "4": (4, 2), "5": (6, 2)}[level]
+    people_count, kinds_each = {"3": (2, 1), "4": (4, 2), "5": (4, 2), "6": (6, 2)}[level]
     people = rng.sample(NAMES, people_count)
-    pool = rng.sample(THINGS, people_count * kinds_each if level == "2" else 4)
+    pool = rng.sample(THINGS, people_count * kinds_each if level == "3" else 4)
     words = rng.random() < 0.5
-    high = 20 if level == "2" else 60
+    high = 20 if level == "3" else 60
     counts = rng.sample(range(2, high), people_count * kinds_each)
     facts = []
     for at, person in enumerate(people):
-        kinds = pool[at : at + 1] if level == "2" else rng.sample(pool, kinds_each)
+        kinds = pool[at : at + 1] if level == "3" else rng.sample(pool, kinds_each)
         facts += [_Fact(person, kind, counts.pop()) for kind in kinds]
     rng.shuffle(facts)
     asked = rng.randrange(len(facts))
@@ -160,9 +173,9 @@ def _ownership(rng: random.Random, level: str) -> Item:
     lines = [_say(rng, fact, words) for fact in facts]
     answer, owner = target.count, target.person
     steps = 1
-    if level in "45":
+    if level in "56":
         # The asked person is known through others only: "Ida has as many keys as Tom has apples."
-        outsiders = rng.sample([name for name in NAMES if name not in people], 1 if level == "4" else 2)
+        outsiders = rng.sample([name for name in NAMES if name not in people], 1 if level == "5" else 2)
         source = f"{target.person} has {target.kind}"
         known = target
         for name in outsiders:
@@ -172,7 +185,7 @@ def _ownership(rng: random.Random, level: str) -> Item:
             source, known = f"{name} has {kind}", link
             steps += 1
         owner, target = known.person, known
-    if level == "5":
+    if level == "6":
         # Swaps are told last, so the story's order is the order of events.
         other = rng.choice([name for name in people if name != owner])
         elsewhere = [fact for fact in facts if fact.person == other]
@@ -184,8 +197,8 @@ def _ownership(rng: random.Random, level: str) -> Item:
             asked, answer, steps = facts.index(target), target.count, 1
         steps += 1
     place = ("first", "middle", "last")[0 if asked == 0 else 2 if asked == len(facts) - 1 else 1]
-    for _ in range({"2": 0, "3": 2, "4": 1, "5": 2}[level]):
-        lines.insert(rng.randint(1, len(lines) - (1 if level == "5" else 0)), rng.choice(FILLERS))
+    for _ in range({"3": 0, "4": 2, "5": 1, "6": 2}[level]):
+        lines.insert(rng.randint(1, len(lines) - (1 if level == "6" else 0)), rng.choice(FILLERS))
     form = rng.randrange(3)
     question = (
         f"How many {target.kind} does {owner} have?",
