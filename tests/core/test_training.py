@@ -538,7 +538,7 @@ def test_bad_data_leave_no_run_behind(make: Any, tmp_path: Path) -> None:
     recipe = make(data__source=str(path), training__steps=1)
     with pytest.raises(DataError):
         recipe.run(tmp_path / "run")
-    assert not (tmp_path / "run" / "recipe.yaml").exists()
+    assert not (tmp_path / "run").exists()
     path.write_text('{"prompt": "p", "completion": "c"}\n')
     assert recipe.run(tmp_path / "run").status == "finished"
 

@@ -16,6 +16,7 @@ them with their sizes. So a run that is killed while saving goes on from the che
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -111,8 +112,14 @@ class RunFolder:
         return self.path / ".lock"
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Let go of the folder; one in which nothing was begun is taken away again."""
+        unused = not self.recipe_path.exists() and [path.name for path in self.path.iterdir()] == [self._lock_path.name]
+        if unused:
+            self._lock_path.unlink()
         self._lock.release()
+        if unused:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
 
     def __enter__(self) -> RunFolder:
         return self
