@@ -75,13 +75,13 @@ DEFAULT = (
     "chain_sum",
     "products",
     "leg_counting",
-    "letter_counting",
+    "number_sequence",
     "spell_backward",
+    "string_insertion",
     "family_relationships",
-    "syllogism",
     "needle_haystack",
 )
-"""Arithmetic, counting, spelling, relations, logic and reading: two each of the plain ones, off floor and ceiling."""
+"""Arithmetic, counting, patterns, spelling, rules, relations and reading; none has an answer that is easily guessed."""
 
 SHOTS = 3
 """Worked examples for each task."""

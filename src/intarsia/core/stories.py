@@ -59,6 +59,8 @@ LEVELS: dict[str, str] = {
     "6": "six people, a three-step reference, and swapped belongings",
 }
 SCENE_LEVELS = ("1", "2")
+CYCLE = ("1", "2", "3", "1", "4", "5", "6")
+"""The order of levels when none are chosen: the first comes twice, for there the smallest models show something."""
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
           "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")  # fmt: skip
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
@@ -81,7 +83,7 @@ def stories(count: int, *, seed: int = 0, levels: str | Sequence[str] | None = N
     Args:
         count: How many; the first n of a longer set are the set of n.
         seed: Of the generator.
-        levels: Which levels, as `1,2,3` or a sequence; all six when omitted.
+        levels: Which levels in which order, as `1,2,3` or a sequence; `CYCLE` when omitted.
 
     Returns:
         The set; worked examples come with it (`SHOTS`) and never are among the items. Slices are `level`,
@@ -97,8 +99,8 @@ def stories(count: int, *, seed: int = 0, levels: str | Sequence[str] | None = N
     # Examples come from a stream of their own, which no seed of the items reaches, so they are the same in every run.
     shots = tuple(
         shot
-        for level in chosen
-        for shot in _distinct(SHOTS * (len(DETAILS) if level in SCENE_LEVELS else 1), f"shots-{level}", [level], set())
+        for level in dict.fromkeys(chosen)
+        for shot in _distinct(SHOTS * (len(DETAILS) if level in SCENE_LEVELS else 1), f"shots-{level}", (level,), set())
     )
     items = _distinct(count, f"items-{seed}", chosen, {shot.question for shot in shots})
     return DataSet(
@@ -242,15 +244,18 @@ def _distance(facts_after: int) -> str:
     return "next" if facts_after == 0 else "near" if facts_after <= 2 else "far"
 
 
-def _stream(stream: str, levels: Sequence[str]) -> Iterator[Item]:
+def _stream(stream: str, levels: tuple[str, ...]) -> Iterator[Item]:
     at = 0
     while True:
         # One generator an item: an item depends on its place in the stream and on nothing before it.
-        yield story(random.Random(f"{stream}-{at}"), levels[at % len(levels)], at // len(levels))
+        cycle, place = divmod(at, len(levels))
+        level = levels[place]
+        turn = cycle * levels.count(level) + levels[:place].count(level)
+        yield story(random.Random(f"{stream}-{at}"), level, turn)
         at += 1
 
 
-def _distinct(count: int, stream: str, levels: Sequence[str], taken: set[str]) -> tuple[Item, ...]:
+def _distinct(count: int, stream: str, levels: tuple[str, ...], taken: set[str]) -> tuple[Item, ...]:
     seen = set(taken)
     items: list[Item] = []
     for item in _stream(stream, levels):
@@ -264,7 +269,7 @@ def _distinct(count: int, stream: str, levels: Sequence[str], taken: set[str]) -
 
 def _levels(levels: str | Sequence[str] | None) -> tuple[str, ...]:
     if levels is None:
-        return tuple(LEVELS)
+        return CYCLE
     wanted = tuple(part.strip() for part in (levels.split(",") if isinstance(levels, str) else levels))
     for level in wanted:
         if level not in LEVELS:
