@@ -73,10 +73,11 @@ class TrainReport(BaseModel):
 def summarize(report: TrainReport, console: Console) -> None:
     """Print a report: a few lines of figures, then the notes, then what to do next."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     for name, value in summary_lines(report):
-        table.add_row(name, value)
+        table.add_row(name, Text(value))
     console.print(table)
     for note in report.notes:
         console.print(f"Note: {note}", style="yellow", markup=False)

@@ -69,7 +69,9 @@ class Watch(TrainerCallback):
         if "num_tokens" in figures:
             self.tokens = max(self.tokens, int(figures["num_tokens"]))
             figures["num_tokens"] = self._earlier_tokens + int(figures["num_tokens"])
-        self._check(figures, state.global_step)
+        # With a loss scale, overflowing gradients are ordinary: the step is left out and the scale lowered.
+        checked = {key: value for key, value in figures.items() if key != "grad_norm" or not args.fp16}
+        self._check(checked, state.global_step)
         entry = {"step": state.global_step, **figures}
         if "eval_loss" in figures:
             self.eval_step = state.global_step

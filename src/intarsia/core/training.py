@@ -193,7 +193,7 @@ def run_job(
     """
     need_extra()
     folder_path = out or Path(recipe.out or f"runs/{recipe.kind}-{recipe.digest()}")
-    with _explained(recipe, folder_path), quiet_libraries():
+    with _memory_errors(recipe), quiet_libraries():
         if dry_run:
             return _plan(recipe, prepare(False), folder_path)
         _check_launch()
@@ -205,7 +205,9 @@ def run_job(
             if (folder_path / "report.json").exists():
                 done = TrainReport.model_validate(read_json(folder_path / "report.json"))
                 return done.model_copy(update={"status": "already finished"})
-            return _train(recipe, prepare(True), folder_path, folder, progress)
+            job = prepare(True)
+            with _disk_errors(folder_path):
+                return _train(recipe, job, folder_path, folder, progress)
 
 
 def _check_launch() -> None:
@@ -427,32 +429,36 @@ def quiet_libraries() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _explained(recipe: TrainRecipe, path: Path) -> Iterator[None]:
-    """Give the failures of a machine (memory, disk) as one line."""
+def _memory_errors(recipe: TrainRecipe) -> Iterator[None]:
+    """Give a lack of memory as one line."""
     import torch
+
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise _no_memory(recipe) from error
+    except RuntimeError as error:
+        if "can't allocate memory" in str(error) or "out of memory" in str(error):
+            raise _no_memory(recipe) from error
+        raise
+
+
+@contextlib.contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    """Give a refusal of the disk as one line."""
     from safetensors import SafetensorError
 
     try:
         yield
-    except IntarsiaError:
-        raise
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise _no_memory(recipe) from error
-    except (OSError, SafetensorError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise disk_error(path, error) from error
-        if "I/O error" in str(error) or "space" in str(error):
-            raise BackendError(f"Cannot write {path}: {error}.", "Free some space, or give another --out.") from error
-        raise
-    except RuntimeError as error:
-        text = str(error)
-        if "can't allocate memory" in text or "out of memory" in text:
-            raise _no_memory(recipe) from error
-        if "PytorchStreamWriter" in text or "inline_container" in text:
-            raise BackendError(
-                f"Cannot write a checkpoint in {path}.", "Free some space; the run can go on."
-            ) from error
-        raise
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise disk_error(path, error) from error
+    except (SafetensorError, RuntimeError) as error:
+        # What safetensors and torch.save raise when a write fails.
+        if not any(words in str(error) for words in ("I/O error", "PytorchStreamWriter", "inline_container")):
+            raise
+        raise BackendError(f"Cannot write into {path}: {error}.", "Free some space; the run can go on.") from error
 
 
 def _no_memory(recipe: TrainRecipe) -> ModelError:
