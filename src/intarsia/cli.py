@@ -82,7 +82,9 @@ def audit(
     device: Device = "auto",
     accept_license: AcceptLicense = False,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Endpoint: requests at a time.")] = 8,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Endpoint: seconds a request may take.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Endpoint: longest silence, in seconds.")
+    ] = 120.0,
     max_requests: Annotated[
         int, typer.Option("--max-requests", min=0, help="Endpoint: most requests; 0: no limit.")
     ] = 0,
@@ -104,6 +106,8 @@ def audit(
         "accept_license": accept_license,
         "concurrency": concurrency,
         "read_timeout": timeout,
+        "deadline": 2.5 * timeout,
+        "contact_timeout": min(20.0, timeout),
         **({"max_requests": max_requests} if max_requests else {}),
         **({"max_tokens_total": max_tokens_total} if max_tokens_total else {}),
     }

@@ -106,7 +106,7 @@ class Capability(Study):
         for found in sets.found:
             began = time.perf_counter()
             asked.append(_ask(found, context, options, target, style))
-            seconds[found.name] = round(time.perf_counter() - began, 3)
+            seconds[f"accuracy.{found.name}"] = round(time.perf_counter() - began, 3)
         claims: list[Claim] = [claim for one in asked for claim in report.set_claims(one, context.budget, target.name)]
         claims += [_lost_claim(name, error, context.budget) for name, error in sets.lost]
         claims += report.pooled_claims(asked, context.budget, target.name)

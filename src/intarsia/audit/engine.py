@@ -22,10 +22,15 @@ from intarsia.core.target import Target
 
 # Options that can change an answer are settings of the audit; those that only say how a model is opened are not, so a
 # resumed run may raise a limit or a time-out.
-LOCAL_SETTINGS = frozenset({"dtype", "device", "device_map", "batch_tokens", "transcript"})
+LOCAL_SETTINGS = frozenset({"dtype", "device", "device_map", "batch_tokens", "transcript", "thinking"})
 LOCAL_OPENING = frozenset({"accept_license"})
-ENDPOINT_SETTINGS = frozenset({"api"})
-ENDPOINT_OPENING = frozenset({"concurrency", "read_timeout", "max_requests", "max_tokens_total", "key_file"})
+ENDPOINT_SETTINGS = frozenset({"api", "extra_body"})
+ENDPOINT_OPENING = frozenset(
+    {
+        "backoff", "breaker", "concurrency", "connect_timeout", "contact_timeout", "deadline", "key_env", "key_file",
+        "max_backoff", "max_requests", "max_tokens_total", "read_timeout", "retries",
+    }
+)  # fmt: skip
 SETTINGS = LOCAL_SETTINGS | ENDPOINT_SETTINGS
 OPENING = LOCAL_OPENING | ENDPOINT_OPENING
 
@@ -146,7 +151,7 @@ def run_audit(
     if failures:
         raise AuditIncomplete(
             f"{len(failures)} of {len(results)} studies stopped: {failures[0]}",
-            f"The rest is in {folder.path}; the same command goes on.",
+            f"The rest is kept; go on with: intarsia audit --resume {folder.path}",
             report,
         )
     return report
