@@ -145,6 +145,17 @@ def test_settings_from_a_file_are_overridden_by_what_is_typed(run, scripted, tmp
     assert report["results"][0]["claims"][0]["n"] == 12
 
 
+def test_defaults_that_are_typed_override_a_file(run, scripted, tmp_path):
+    (tmp_path / "audit.yaml").write_text("models: [good]\nseed: 3\nbudget: full\n")
+    code, out, _ = run(
+        "audit", "--config", str(tmp_path / "audit.yaml"), "--seed", "0", "--budget", "quick", "--json",
+        "--out", str(tmp_path / "run"),
+    )  # fmt: skip
+    assert code == 0
+    config = json.loads(out)["config"]
+    assert (config["seed"], config["budget"]) == (0, "quick")
+
+
 def test_interrupted_audit_says_how_to_go_on(run, scripted, tmp_path, monkeypatch):
     def stop(self, context):
         raise KeyboardInterrupt

@@ -62,7 +62,7 @@ def audit(
         list[str] | None, typer.Argument(metavar="MODEL...", help="Catalog name, hub id, folder, or endpoint URL.")
     ] = None,
     studies: Annotated[str, typer.Option("--studies", help="Names, joined by commas; all by default.")] = "",
-    budget: Annotated[str, typer.Option("--budget", help="smoke, quick, standard or full.")] = "quick",
+    budget: Annotated[str, typer.Option("--budget", help="smoke, quick (default), standard or full.")] = "",
     data: Annotated[str, typer.Option("--data", help="Your own questions: a file or a hub id.")] = "",
     mapping: Annotated[str, typer.Option("--map", help="Which column is what: question=q,answer=a.")] = "",
     system: Annotated[str, typer.Option("--system", help="System prompt of your application.")] = "",
@@ -91,7 +91,7 @@ def audit(
     max_tokens_total: Annotated[
         int, typer.Option("--max-tokens-total", min=0, help="Endpoint: most tokens, in and out; 0 is no limit.")
     ] = 0,
-    seed: Seed = 0,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Master seed; 0 by default.")] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -114,7 +114,7 @@ def audit(
     given = {
         "models": models,
         "studies": [name.strip() for name in studies.split(",") if name.strip()],
-        "budget": budget if budget != "quick" else "",
+        "budget": budget,
         "data": data,
         "mapping": mapping,
         "system": system,

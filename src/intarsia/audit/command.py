@@ -44,8 +44,9 @@ class TerminalListener(Listener):
         self.stage = ""
 
     def opening(self, target: str) -> None:
-        """Says that a model is being loaded."""
-        self.table.console.print(f"Opening {target} ...", style="dim", highlight=False, markup=False)
+        """Says that a model is being loaded, to who watches."""
+        if self.table.console.is_terminal:
+            self.table.console.print(f"Opening {target} ...", style="dim", highlight=False, markup=False)
 
     def started(self, target: str, study: str) -> None:
         """Names the stage that the progress line shows."""
@@ -77,7 +78,7 @@ def audit_command(
     if judged not in ("fail", "warn"):
         raise ConfigError(f"--judged {judged!r} is not known.", "Use fail or warn.")
     if resume is not None:
-        if any(given.values()) or settings or config_file or out:
+        if _typed(given) or settings or config_file or out:
             raise ConfigError("--resume takes its settings from the folder.", "Leave the other settings out.")
         with RunFolder(resume) as folder:
             config = folder.config
@@ -118,10 +119,15 @@ class Interrupted(IntarsiaError):
         super().__init__("Stopped; everything finished is kept.", f"Go on with: intarsia audit --resume {out}")
 
 
+def _typed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the user typed; a 0 counts, what is empty was left out."""
+    return {key: value for key, value in given.items() if value not in (None, "", [], {})}
+
+
 def _settings(given: Mapping[str, Any], config_file: Path | None, settings: Sequence[str]) -> AuditConfig:
     """The file's settings, overridden by what was typed."""
     values = read_config(config_file) if config_file is not None else {}
-    typed = {key: value for key, value in given.items() if value}
+    typed = _typed(given)
     if "mapping" in typed:
         typed["mapping"] = parse_mapping(typed["mapping"])
     values.update(typed)
