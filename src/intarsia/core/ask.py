@@ -3,7 +3,7 @@
 A killed run loses at most the batch in flight. The batches of a resumed run are the same, because they are planned from
 all prompts and never from the rest, so the answers are the same too, down to the last bit of padding noise.
 
-A prompt that got no answer (`finish_reason="error"`) is not recorded: a resumed run asks it again.
+A prompt that an endpoint gave no answer to (`finish_reason="error"`) is not recorded: a resumed run asks it again.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def _journalled(
             for i, row in zip(todo, work(todo), strict=True):
                 rows[i] = row
             if journal is not None:
-                answered = {keys[i]: rows[i] for i in todo if rows[i].get("finish_reason") != "error"}
+                # A local model refuses for good (a prompt too long for it); an endpoint may answer the next time.
+                final = "weights" in target.capabilities
+                answered = {keys[i]: rows[i] for i in todo if final or rows[i].get("finish_reason") != "error"}
                 journal.append(answered)
                 journal.unanswered += len(todo) - len(answered)
         done += len(batch)
