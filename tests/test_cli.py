@@ -74,6 +74,8 @@ def test_help_of_every_command_has_an_example(run):
         ["audit", "good", "--template", "no place"],
         ["audit", "good", "--config", "missing.yaml"],
         ["audit", "good", "--judged", "maybe"],
+        ["audit", "good", "bad", "--fail-on", "regression"],
+        ["audit", "good", "--baseline", "good", "--fail-on", "regression"],
         ["audit", "--resume", "nowhere"],
         ["audit", "good", "--resume", "nowhere"],
         ["compare", "nowhere", "nothing"],
@@ -114,6 +116,14 @@ def test_audit_prints_saves_and_gates(run, scripted, tmp_path):
     assert run("audit", "--resume", out_folder, "--fail-on", "needy")[0] == 3
     assert run("audit", "good", "--out", out_folder, "--fail-on", "nonsense")[0] == 3
     assert run("audit", "bad", "--out", str(tmp_path / "bad"), "--fail-on", "echo.accuracy")[0] == 3
+
+
+def test_regression_goes_by_the_baseline_not_by_the_order(run, scripted, tmp_path):
+    for number, (models, baseline, code) in enumerate(
+        [(("good", "bad"), "good", 3), (("bad", "good"), "good", 3), (("good", "bad"), "bad", 0)]
+    ):
+        folder = str(tmp_path / str(number))
+        assert run("audit", *models, "--baseline", baseline, "--fail-on", "regression", "--out", folder)[0] == code
 
 
 def test_audit_json_is_json_alone(run, scripted, tmp_path):

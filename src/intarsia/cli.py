@@ -56,7 +56,7 @@ def _root(
     pass
 
 
-@app.command(epilog="Example: intarsia audit tuned-folder smollm2-135m --budget standard --fail-on regression")
+@app.command(epilog="Example: intarsia audit ./tuned org/base --baseline org/base --fail-on regression")
 def audit(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="MODEL...", help="Catalog name, hub id, folder, or endpoint URL.")
@@ -281,7 +281,7 @@ def doctor(as_json: Json = False) -> None:
     for check in checks:
         mark = {True: "[green]ok[/]     ", False: "[red]missing[/]", None: "[yellow]note[/]   "}[check.ok]
         console.print(f"{mark} {check.name}: {check.detail}", highlight=False)
-        if check.ok is False and check.fix:
+        if check.ok is not True and check.fix:
             console.print(f"        {check.fix}", style="dim", highlight=False)
 
 

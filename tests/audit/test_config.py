@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.audit.config import choose_studies, make_config, parse_mapping, parse_settings, read_config, study_options
+from intarsia.audit.config import choose_studies, make_config, parse_settings, read_config, study_options
 from intarsia.core.errors import ConfigError
 from tests.audit.small_study import Echo, Needy
 
@@ -42,12 +42,6 @@ def test_settings_are_yaml_per_study():
 def test_malformed_settings_are_refused(setting):
     with pytest.raises(ConfigError):
         parse_settings([setting])
-
-
-def test_mapping():
-    assert parse_mapping("question=q, answer=a") == {"question": "q", "answer": "a"}
-    with pytest.raises(ConfigError, match="ours=theirs"):
-        parse_mapping("question")
 
 
 def test_studies_keep_their_order_and_unknown_ones_are_named():

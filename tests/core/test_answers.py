@@ -14,21 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.core import math_check
 from intarsia.core.answers import (
     check,
     is_refusal,
     last_boxed,
     marked_part,
+    math_check,
     normalize,
     number_value,
     numbers_in,
     read_answer,
     same_number,
 )
+from intarsia.core.answers.math_check import MathChecker, plain_form
 from intarsia.core.data import Item
-from intarsia.core.math_check import MathChecker, plain_form
-from intarsia.core.stories import number_words
+from intarsia.core.data.stories import number_words
 
 TOWER = "\\boxed{10^{10^{10^{10^{10}}}}}"
 
@@ -321,7 +321,7 @@ def test_several_threads_share_the_workers() -> None:
 
 def test_no_worker_outlives_the_interpreter() -> None:
     script = (
-        "from intarsia.core import math_check as m\n"
+        "from intarsia.core.answers import math_check as m\n"
         "assert m.check_math('1+x', 'x+1', alone=True).equal\n"
         "print(m._shared._free[0]._process.pid)"
     )
@@ -343,7 +343,11 @@ def test_the_worker_keeps_its_channel_clean() -> None:
         '{"gold": "1", "text": "\\\\boxed{", "alone": false}\nnot json\n{"gold": "2", "text": "2", "alone": true}\n'
     )
     done = subprocess.run(
-        [sys.executable, "-m", "intarsia.core.math_worker"], input=requests, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "intarsia.core.answers.math_worker"],
+        input=requests,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines[0] == {"ready": True}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.core.batching import Limits, plan, shared_length
+from intarsia.core.local.batching import Limits, plan, shared_length
 
 FEW = st.lists(st.integers(0, 2), min_size=1, max_size=40)
 LIMITS = st.builds(

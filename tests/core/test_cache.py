@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from intarsia.core import cache
+from intarsia.core.catalog import cache
 from intarsia.core.errors import BackendError
 
 
@@ -144,7 +144,7 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 _SLOW = """
 import sys, time
 from pathlib import Path
-from intarsia.core import cache
+from intarsia.core.catalog import cache
 def build(folder):
     with open(sys.argv[2], "a") as log:
         log.write("built\\n")

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from intarsia.core import catalog, embedded, loading, names
-from intarsia.core.embedded import EMBEDDED, Embedded
+from intarsia.core import catalog
+from intarsia.core.catalog import embedded, loading, names
+from intarsia.core.catalog.embedded import EMBEDDED, Embedded
 from intarsia.core.errors import BackendError, ConfigError, ModelError
 
 if TYPE_CHECKING:
@@ -242,8 +243,8 @@ def test_parts_that_do_not_fit_are_refused(tiny_embedded: Embedded, monkeypatch:
 _FETCH = """
     import json, sys
     from dataclasses import fields
-    from intarsia.core.embedded import EMBEDDED, Embedded
-    from intarsia.core.wheels import Wheel
+    from intarsia.core.catalog.embedded import EMBEDDED, Embedded
+    from intarsia.core.catalog.wheels import Wheel
     from intarsia.core.catalog import resolve
     raw = json.loads(sys.argv[1])
     for wheel in raw["wheels"]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from intarsia.core.chat import ChatStyle, chat_style
+from intarsia.core.catalog.chat import ChatStyle, chat_style
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

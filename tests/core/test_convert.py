@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from intarsia.core import convert
+from intarsia.core.catalog import convert
 from intarsia.core.errors import ModelError
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.core import data, known_sets
+from intarsia.core import data
 from intarsia.core.answers import check
-from intarsia.core.data import Item, infer_kind, items_from_rows, load, parse_mapping
+from intarsia.core.data import Item, infer_kind, items_from_rows, known_sets, load, parse_mapping
+from intarsia.core.data.reasoning_tasks import DEFAULT, SHOTS, TASKS, reasoning_tasks
 from intarsia.core.errors import ConfigError, DataError
-from intarsia.core.reasoning_tasks import DEFAULT, SHOTS, TASKS, reasoning_tasks
 
 REAL = os.environ.get("INTARSIA_DATA", "")
 needs_real = pytest.mark.skipif(not REAL, reason="INTARSIA_DATA does not name the folder of real data")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from intarsia.core import doctor
+from intarsia.core.catalog.hub import OFFLINE
 from intarsia.core.doctor import GIB, Check
-from intarsia.core.hub import OFFLINE
 
 
 def test_this_environment_is_well() -> None:

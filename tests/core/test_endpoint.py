@@ -29,10 +29,10 @@ from hypothesis import strategies as st
 
 from intarsia.core import replies
 from intarsia.core.endpoint import EndpointTarget
+from intarsia.core.endpoint.wire import Shapeless, _retry_after
 from intarsia.core.errors import BackendError, ConfigError, IntarsiaError, ModelError
 from intarsia.core.sampling import Sampling
 from intarsia.core.target import Target
-from intarsia.core.wire import Shapeless, _retry_after
 
 KEY = "sk-very-secret-0123456789"
 FAST: dict[str, Any] = {"backoff": 0.01, "contact_timeout": 2.0, "deadline": 5.0, "read_timeout": 5.0, "retries": 2}

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intarsia.core.errors import ConfigError, DataError, IntarsiaError, ModelError
-from intarsia.core.examples import IGNORED, Examples, Pair, common_prefix, encode, load_examples
 from intarsia.core.recipes import DataBlock
+from intarsia.core.training.examples import IGNORED, Examples, Pair, common_prefix, encode, load_examples
 
 CHAT = [
     {"role": "user", "content": "What is 12 + 30?"},

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from intarsia.core.data import Item, load
+from intarsia.core.data.fewshot import prompt_for, shot_answer, shots_for, stops_for, style_for
 from intarsia.core.errors import ConfigError
-from intarsia.core.fewshot import prompt_for, shot_answer, shots_for, stops_for, style_for
 from intarsia.core.scripted import ScriptedTarget
 from intarsia.core.target import prompt_text
 

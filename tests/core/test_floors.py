@@ -7,7 +7,7 @@ import random
 import pytest
 
 from intarsia.core.data import Item, load
-from intarsia.core.floors import CHOICE, COPY, MAJORITY, floor
+from intarsia.core.data.floors import CHOICE, COPY, MAJORITY, floor
 
 
 def items(answers: list[str], kind: str = "word", question: str = "?", **slices: str) -> list[Item]:

@@ -6,8 +6,8 @@ import pytest
 
 from intarsia.core.answers import check
 from intarsia.core.data import Item
+from intarsia.core.data.geography import SHOTS, TASKS, geography
 from intarsia.core.errors import ConfigError
-from intarsia.core.geography import SHOTS, TASKS, geography
 
 ALL = geography(10_000)
 

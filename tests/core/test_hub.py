@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.core import hub
-from intarsia.core.catalog import resolve
+from intarsia.core.catalog import hub, resolve
 from intarsia.core.errors import BackendError, ModelError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

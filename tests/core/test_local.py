@@ -14,10 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.core import engine
-from intarsia.core.decode import Reader
 from intarsia.core.errors import BackendError, ConfigError, DataError, ModelError
-from intarsia.core.local import LocalTarget
+from intarsia.core.local import LocalTarget, engine
+from intarsia.core.local.decode import Reader
 from intarsia.core.sampling import Sampling, choose, request_key, uniform
 from intarsia.core.target import Target
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from intarsia.core import model_folder
+from intarsia.core.catalog import folder as model_folder
 from intarsia.core.errors import ModelError
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from intarsia.core.errors import ConfigError
 from intarsia.core.recipes import Recipe, flatten, load_recipe, read_yaml
-from intarsia.core.sft import SFTRecipe
+from intarsia.core.training.sft import SFTRecipe
 
 SHIPPED = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
 MINIMAL = "version: 1\nkind: sft\nmodel: smollm2-135m\n"
@@ -174,7 +174,7 @@ def test_kinds_of_rooms_are_found_by_name_or_class(write: Any) -> None:
     path = write(MINIMAL.replace("sft", "other"))
     assert type(load_recipe(path, kinds={"other": Other})) is Other
     path = write(MINIMAL.replace("kind: sft", "kind: tuned"))
-    assert "`kind`" in complaint(path, kinds={"tuned": "intarsia.core.sft:SFTRecipe"}).message
+    assert "`kind`" in complaint(path, kinds={"tuned": "intarsia.core.training.sft:SFTRecipe"}).message
 
 
 def test_free_keys_do_not_count_as_another_run(write: Any) -> None:

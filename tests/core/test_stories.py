@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from intarsia.core.answers import check, numbers_in
 from intarsia.core.data import Item, load
+from intarsia.core.data.stories import DETAILS, LEVELS, SCENE_LEVELS, SHOTS, THINGS, number_words, stories
 from intarsia.core.errors import ConfigError
-from intarsia.core.stories import DETAILS, LEVELS, SCENE_LEVELS, SHOTS, THINGS, number_words, stories
 
 
 def solve(story: Item) -> str:

@@ -22,9 +22,9 @@ from rich.console import Console
 
 from intarsia.core.errors import BackendError, ConfigError, DataError, ModelError
 from intarsia.core.recipes import load_recipe
-from intarsia.core.run_folder import SEAL, RunFolder, is_whole
-from intarsia.core.sft import SFTRecipe
 from intarsia.core.training import TrainReport, train_command
+from intarsia.core.training.run_folder import SEAL, RunFolder, is_whole
+from intarsia.core.training.sft import SFTRecipe
 
 ROWS = [{"prompt": f"What is {a} + {b}?", "completion": f"{a + b}"} for a in range(6) for b in range(4)]
 

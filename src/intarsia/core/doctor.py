@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
-from intarsia.core import cache
+from intarsia.core.catalog import cache
 from intarsia.core.errors import IntarsiaError
 
 GIB = 2**30
@@ -190,7 +190,7 @@ def check_hub() -> Check:
     """Whether the Hugging Face hub answers (or the mirror that HF_ENDPOINT names)."""
     from huggingface_hub import constants, get_token
 
-    from intarsia.core.hub import OFFLINE, is_offline
+    from intarsia.core.catalog.hub import OFFLINE, is_offline
 
     token = "a token is set" if get_token() else "no token (gated models need HF_TOKEN)"
     if is_offline():
@@ -249,7 +249,7 @@ def check_models() -> Check:
 
 def check_wordnet() -> Check:
     """WordNet's files, where they are on this machine already."""
-    from intarsia.core import wordnet
+    from intarsia.core.catalog import wordnet
 
     try:
         return Check("wordnet", True, str(wordnet.locate(offline=True)))

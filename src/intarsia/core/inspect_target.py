@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from intarsia.core.dialect import request_seeds
+from intarsia.core.endpoint.dialect import request_seeds
 from intarsia.core.errors import BackendError, ConfigError, ModelError
 from intarsia.core.loop import LoopThread, Report
 from intarsia.core.replies import IMPOSSIBLE

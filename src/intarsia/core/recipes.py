@@ -23,12 +23,12 @@ from intarsia.core.errors import ConfigError
 from intarsia.core.study import canonical_json
 
 if TYPE_CHECKING:
-    from intarsia.core.train_report import TrainReport
+    from intarsia.core.training.report import TrainReport
 
 VERSION = 1
 """The recipe format that this package reads."""
 
-KINDS: Mapping[str, str] = MappingProxyType({"sft": "intarsia.core.sft:SFTRecipe"})
+KINDS: Mapping[str, str] = MappingProxyType({"sft": "intarsia.core.training.sft:SFTRecipe"})
 """Kinds of the hall itself: kind -> dotted name of the recipe class."""
 
 MAX_BYTES = 1_000_000

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from intarsia.core.endpoint.wire import Shapeless
 from intarsia.core.target import Completion, FinishReason
-from intarsia.core.wire import Shapeless
 
 IMPOSSIBLE = -9999.0
 """Log-probability of a token that the server calls impossible; JSON has no infinity."""

@@ -1,0 +1,5 @@
+"""LocalTarget: a transformers model in this process, batched and with shared prefixes."""
+
+from intarsia.core.local.target import LocalTarget
+
+__all__ = ["LocalTarget"]
