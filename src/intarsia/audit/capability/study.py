@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from intarsia.audit.capability import verdicts as report
 from intarsia.audit.capability.verdicts import Asked, Outcome
+from intarsia.audit.capability.weakness import weak_spots, weakness_claim
 from intarsia.core import data
 from intarsia.core.answers import check
 from intarsia.core.ask import ask
@@ -107,9 +108,15 @@ class Capability(Study):
             began = time.perf_counter()
             asked.append(_ask(found, context, options, target, style))
             seconds[f"accuracy.{found.name}"] = round(time.perf_counter() - began, 3)
-        claims: list[Claim] = [claim for one in asked for claim in report.set_claims(one, context.budget, target.name)]
+        claims: list[Claim] = []
+        for one in asked:
+            about = report.set_claims(one, context.budget, target.name)
+            mend = about[0].remedy.command if about[0].remedy is not None else ""
+            weakness = weakness_claim(one, context.budget, target.name, mend)
+            claims += [about[0], *([weakness] if weakness is not None else []), *about[1:]]
         claims += [_lost_claim(name, error, context.budget) for name, error in sets.lost]
         claims += report.pooled_claims(asked, context.budget, target.name)
+        spots = weak_spots(claims)
         notes = list(report.notes(asked))
         if sets.not_at_hand:
             notes.append(
@@ -121,7 +128,7 @@ class Capability(Study):
             kind=self.kind,
             question=self.question,
             target=target.name,
-            headline=report.headline(asked, sets.lost),
+            headline=report.headline(asked, sets.lost) + (f" Weak spots: {spots}." if spots else ""),
             claims=tuple(claims),
             tables=report.tables(asked),
             figures=report.figures(asked),
