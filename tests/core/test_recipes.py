@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia.core.errors import ConfigError
-from intarsia.core.recipes import Recipe, flatten, load_recipe, read_yaml
+from intarsia.core.recipes import Recipe, flatten, load_recipe, read_yaml, shipped_recipes
 from intarsia.core.training.sft import SFTRecipe
 
 SHIPPED = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
@@ -49,6 +49,30 @@ def test_shipped_recipes_are_valid_and_survive_being_written_out(path: Path, wri
 
     recipe = load_recipe(path, kinds=recipe_kinds())
     assert load_recipe(write(recipe.to_yaml()), kinds=recipe_kinds()) == recipe
+
+
+def test_shipped_recipes_are_found_by_name_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sorted(shipped_recipes().values()) == SHIPPED
+    name = "recipes/sft/smollm2-sft.yaml"
+    assert load_recipe(name).model == "smollm2-135m"  # type: ignore[attr-defined]
+    own = tmp_path / name
+    own.parent.mkdir(parents=True)
+    own.write_text(MINIMAL.replace("smollm2-135m", "mine"))
+    assert load_recipe(name).model == "mine", "a file of the user's goes before the one that comes along"  # type: ignore[attr-defined]
+    assert name in complaint(Path("recipes/sft/smollm2.yaml")).hint
+
+
+def test_recipes_that_stand_in_the_package_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The layout of a wheel: no `src` above the package, the recipes inside it.
+    import intarsia.core.recipes as module
+
+    package = tmp_path / "site-packages" / "intarsia"
+    (package / "recipes" / "sft").mkdir(parents=True)
+    (package / "recipes" / "sft" / "one.yaml").write_text(MINIMAL)
+    monkeypatch.setattr(module, "__file__", str(package / "core" / "recipes.py"))
+    assert list(shipped_recipes()) == ["recipes/sft/one.yaml"]
+    assert load_recipe("recipes/sft/one.yaml").kind == "sft"
 
 
 def test_resolved_yaml_holds_every_default(write: Any) -> None:

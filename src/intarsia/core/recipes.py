@@ -249,7 +249,7 @@ def load_recipe(
     """Read a recipe.
 
     Args:
-        path: A YAML file.
+        path: A YAML file, or the name of a recipe that comes along (`recipes/sft/smollm2-sft.yaml`).
         overrides: `key.sub=value`, where the value is read as YAML.
         kinds: Further kinds: kind -> recipe class, or its dotted name `module:Class`.
 
@@ -260,13 +260,30 @@ def load_recipe(
         ConfigError: The file cannot be read, or is not a recipe; names the key, the line where possible, and the
             nearest name that would have been right.
     """
-    path = Path(path)
+    path = find_recipe(path)
     data, lines = read_yaml(path)
     where = Places(str(path), lines)
     for override in overrides:
         _apply(data, override, where)
     _check_version(data, where)
     return validate(recipe_class(data, where, {**KINDS, **(kinds or {})}), data, where)
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes that come along, wherever Intarsia is installed: `recipes/<wing>/<file>.yaml` -> its path."""
+    package = Path(__file__).resolve().parents[1]
+    # A wheel holds them inside the package; in a checkout they stand beside `src`.
+    places = [package / "recipes", *([package.parents[1] / "recipes"] if package.parent.name == "src" else [])]
+    folder = next((place for place in places if place.is_dir()), None)
+    if folder is None:
+        return {}
+    return {f"recipes/{path.relative_to(folder).as_posix()}": path for path in sorted(folder.rglob("*.yaml"))}
+
+
+def find_recipe(path: str | Path) -> Path:
+    """The file at `path`, else the recipe that comes along under that name, else `path` as it is."""
+    path = Path(path)
+    return path if path.exists() else shipped_recipes().get(path.as_posix(), path)
 
 
 class Places:
@@ -314,7 +331,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(
-            f"Cannot read the recipe {path}: {error.strerror or error}.", "Recipes that come along are in recipes/."
+            f"Cannot read the recipe {path}: {error.strerror or error}.",
+            f"These come along: {', '.join(shipped_recipes()) or 'none'}.",
         ) from error
     if len(raw) > MAX_BYTES:
         raise ConfigError(f"{path} is larger than {MAX_BYTES // 1000} kB.", "A recipe is a short YAML file.")
