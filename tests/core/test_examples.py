@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from intarsia.core.errors import ConfigError, DataError, IntarsiaError, ModelError
 from intarsia.core.recipes import DataBlock
-from intarsia.core.training.examples import IGNORED, Examples, Pair, common_prefix, encode, load_examples
+from intarsia.core.training.examples import AUDITED, IGNORED, Examples, Pair, common_prefix, encode, load_examples
 
 CHAT = [
     {"role": "user", "content": "What is 12 + 30?"},
@@ -34,6 +34,25 @@ def load(tmp_path: Path, rows: list[Any], **block: Any) -> Examples:
 def learned_text(encoded: Any, tokenizer: Any, row: int) -> str:
     item = encoded.rows[row]
     return tokenizer.decode([token for token, label in zip(item["input_ids"], item["labels"]) if label != IGNORED])
+
+
+@pytest.mark.parametrize("source", ["stories", "geography", "reasoning-gym"])
+@pytest.mark.parametrize("seed", [0, 1000])
+def test_no_generated_row_is_a_question_of_an_audit(source: str, seed: int) -> None:
+    from intarsia.audit.capability import ITEMS
+    from intarsia.core.data import load as load_set
+
+    assert (ITEMS["smoke"], ITEMS["quick"], ITEMS["standard"]) == AUDITED
+    asked = {item.question for count in AUDITED for item in load_set(source, limit=count, seed=0).items}
+    examples = load_examples(DataBlock(source=source, limit=400, seed=seed))
+    assert not asked & {pair.prompt for pair in examples.train if isinstance(pair.prompt, str)}
+    assert len(examples.train) + examples.audited == 400
+    assert examples.audited or (source, seed) == ("stories", 1000)
+
+
+def test_a_set_whose_every_question_is_audited_leaves_nothing_to_learn() -> None:
+    with pytest.raises(DataError, match="An audit asks all 30"):
+        load_examples(DataBlock(limit=30, seed=0))
 
 
 def test_generated_rows_come_from_the_seed_alone() -> None:

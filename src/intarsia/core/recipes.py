@@ -57,10 +57,10 @@ class DataBlock(Block):
         system: System message put in front of chats that have none.
         chat_template: Use the model's chat template where it has one.
         separator: What stands between prompt and completion for a model without a chat template.
-        limit: Most rows, drawn by `seed`; a generated set has this many rows (1000 when omitted).
+        limit: Most rows, drawn by `seed`; a generated set has this many rows (1000 when omitted), less those that an
+            audit with seed 0 asks in a budget up to `standard`.
         eval_share: Share of the rows kept for evaluation, drawn by `seed`.
-        seed: Of generated rows, of the draw and of the evaluation split. Audits generate with seed 0, so another seed
-            keeps their questions out of the training data.
+        seed: Of generated rows, of the draw and of the evaluation split.
     """
 
     source: str = Field("stories", min_length=1)

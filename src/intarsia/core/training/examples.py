@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from intarsia.core import data
 from intarsia.core.catalog.chat import chat_style
 from intarsia.core.errors import ConfigError, DataError, ModelError
 from intarsia.core.recipes import DataBlock
@@ -26,6 +27,8 @@ IGNORED = -100
 """Label of a token that the loss does not count."""
 
 GENERATED_ROWS = 1000
+AUDITED = (30, 80, 300)
+"""How many questions of a generated set the audit's budgets up to `standard` ask; none of them is learned."""
 CHUNK = 512
 ROLES = frozenset({"system", "user", "assistant", "tool"})
 
@@ -54,6 +57,7 @@ class Examples:
         train: Pairs to learn from.
         held_out: Pairs to evaluate on.
         empty: Rows left out because their answer is empty.
+        audited: Rows of a generated set left out because an audit asks them.
     """
 
     name: str
@@ -63,6 +67,7 @@ class Examples:
     train: tuple[Pair, ...]
     held_out: tuple[Pair, ...] = ()
     empty: int = 0
+    audited: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,13 @@ def load_examples(block: DataBlock) -> Examples:
         ConfigError: The block makes no sense.
     """
     name, origin, licence, rows = _rows(block)
+    audited = 0
+    if _head(block) in data.GENERATED:
+        # Another seed draws anew, but from a finite world: two draws of capitals have most questions in common.
+        asked = {item.question for count in AUDITED for item in data.load(block.source, limit=count, seed=0).items}
+        before = len(rows)
+        rows = [row for row in rows if row["question"] not in asked]
+        audited = before - len(rows)
     if block.limit is not None and len(rows) > block.limit:
         chosen = sorted(random.Random(f"limit {block.seed}").sample(range(len(rows)), block.limit))
         rows = [rows[index] for index in chosen]
@@ -108,7 +120,9 @@ def load_examples(block: DataBlock) -> Examples:
                 empty += 1
     if not pairs:
         raise DataError(
-            f"{name} has no rows to learn from." + (f" All {empty} answers are empty." if empty else ""),
+            f"{name} has no rows to learn from."
+            + (f" All {empty} answers are empty." if empty else "")
+            + (f" An audit asks all {audited} of them." if audited else ""),
             "Give another data.source.",
         )
     digest = hashlib.sha256()
@@ -123,14 +137,13 @@ def load_examples(block: DataBlock) -> Examples:
         train=tuple(pair for index, pair in enumerate(pairs) if index not in held_out),
         held_out=tuple(pair for index, pair in enumerate(pairs) if index in held_out),
         empty=empty,
+        audited=audited,
     )
 
 
 def _rows(block: DataBlock) -> tuple[str, str, str, list[dict[str, Any]]]:
     """Name, origin, licence and rows of the source; a set of questions becomes prompts and completions."""
-    from intarsia.core import data
-
-    head = block.source.partition(":")[0].partition("/")[0]
+    head = _head(block)
     if head in data.GENERATED or head in data.KNOWN:
         if block.format == "messages":
             raise ConfigError(f"{block.source} has questions and answers, not chats.", "Drop data.format.")
@@ -147,6 +160,11 @@ def _rows(block: DataBlock) -> tuple[str, str, str, list[dict[str, Any]]]:
 
     read = read_rows(block.source, split=block.split, suggestions=data.names())
     return read.name, read.origin, read.licence, read.rows
+
+
+def _head(block: DataBlock) -> str:
+    """The part of the source that names a set: `reasoning-gym` of `reasoning-gym:gcd`, `mawps` of `mawps/addsub`."""
+    return block.source.partition(":")[0].partition("/")[0]
 
 
 def _held_out(count: int, block: DataBlock) -> frozenset[int]:

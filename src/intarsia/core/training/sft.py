@@ -58,6 +58,8 @@ class SFTRecipe(TrainRecipe):
         notes = list(loaded.notes)
         if examples.empty:
             notes.append(f"Rows left out because their answer is empty: {examples.empty}.")
+        if examples.audited:
+            notes.append(f"Rows left out because an audit asks them: {examples.audited}.")
         dropped = train.dropped + (held_out.dropped if held_out else 0)
         if dropped:
             notes.append(f"Rows left out because no part of their answer fits into training.max_length: {dropped}.")
