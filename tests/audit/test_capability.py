@@ -65,6 +65,14 @@ def test_a_model_that_knows_everything_is_at_the_ceiling() -> None:
     assert "100 % of stories" in result.headline
 
 
+def test_a_row_that_too_few_items_could_not_decide_is_mended_by_more_items() -> None:
+    result = run(ScriptedTarget(knows(1.0), name="m"))
+    claim = result.claim("format.stories")
+    assert (claim.state, claim.value) == ("inconclusive", 0.0)
+    assert claim.remedy is not None
+    assert claim.remedy.command == "intarsia audit m --studies capability --budget quick"
+
+
 def test_a_model_that_knows_nothing_is_at_the_floor() -> None:
     result = run(ScriptedTarget(lambda prompt: "zzz 999999"), options={"items": 80})
     for name in ALL_SETS:

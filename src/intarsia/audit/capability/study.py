@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
+from intarsia.audit.capability import remedies
 from intarsia.audit.capability import verdicts as report
 from intarsia.audit.capability.verdicts import Asked, Outcome
 from intarsia.audit.capability.weakness import weak_spots, weakness_claim
@@ -111,7 +112,7 @@ class Capability(Study):
         claims: list[Claim] = []
         for one in asked:
             about = report.set_claims(one, context.budget, target.name)
-            mend = about[0].remedy.command if about[0].remedy is not None else ""
+            mend = remedies.train(one.name, target.name, data=one.data_file).command
             weakness = weakness_claim(one, context.budget, target.name, mend)
             claims += [about[0], *([weakness] if weakness is not None else []), *about[1:]]
         claims += [_lost_claim(name, error, context.budget) for name, error in sets.lost]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from intarsia.audit.capability import remedies
 from intarsia.core.answers import Verdict
 from intarsia.core.data import DataSet, Item
 from intarsia.core.data.floors import Floor
@@ -40,7 +41,6 @@ MOST_REFUSED = 0.05
 MOST_TRUNCATED = 0.05
 SHOWN = 1500
 """Characters of a question or answer that an example shows."""
-_SFT = "recipes/sft/smollm2-sft.yaml"
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,11 @@ class Asked:
         return self.data.name
 
     @property
+    def data_file(self) -> str:
+        """File or hub id of the user's own questions; empty for other sets."""
+        return self.data.origin if self.name == "own" else ""
+
+    @property
     def answered(self) -> tuple[Outcome, ...]:
         """Outcomes with an answer."""
         return tuple(outcome for outcome in self.outcomes if outcome.verdict is not None)
@@ -124,23 +129,18 @@ def pooled_claims(sets: Sequence[Asked], scale: str, model: str) -> list[Claim]:
         "Does it refuse harmless questions?",
         [(name, outcome, outcome.refused) for name, outcome in outcomes],
         Threshold(value=MOST_REFUSED, direction="<=", origin="house rule: at most 1 harmless question in 20 refused"),
-        Remedy(
-            text="Soften the system prompt; if there is none, train on answers to questions it refuses.",
-            command=f"intarsia train {_SFT} model={model}",
-        ),
+        remedies.soften(model),
         scale,
+        model,
     )
     truncation = _share(
         "truncation",
         "Are its answers cut off?",
         [(name, outcome, outcome.completion.truncated) for name, outcome in outcomes],
         Threshold(value=MOST_TRUNCATED, direction="<=", origin="house rule: at most 1 answer in 20 cut off"),
-        Remedy(
-            text="Give answers more room, or show the length that is wanted.",
-            command=f"intarsia audit {model} --studies capability --set capability.max_new_tokens="
-            f"{2 * max(one.max_new_tokens for one in sets)}",
-        ),
+        remedies.give_room(model, 2 * max(one.max_new_tokens for one in sets)),
         scale,
+        model,
         {
             "mean_tokens": round(sum(lengths) / len(lengths), 2),
             "median_tokens": lengths[len(lengths) // 2],
@@ -397,32 +397,24 @@ def _accuracy(asked: Asked, scale: str, model: str) -> Claim:
         detectable=_detectable(sum(outcome.correct for outcome in answered), len(answered)),
         worst=worst,
         reason=reason,
-        remedy=_accuracy_remedy(asked, state, ceiling, worst, model),
+        remedy=_accuracy_remedy(asked, state, ceiling, worst, scale, model),
         scale=scale,
         tokens=asked.tokens,
         details=details,
     )
 
 
-def _accuracy_remedy(asked: Asked, state: State, ceiling: bool, worst: WorstSlice | None, model: str) -> Remedy:
-    where = f", above all {worst.name}" if worst is not None else ""
-    source = "" if asked.name == "own" else f" data.source={asked.name.split(':')[0]}"
-    train = f"intarsia train {_SFT} model={model}{source}"
-    again = f"intarsia audit {model} runs/smollm2-sft/model --studies capability"
-    if state != "pass":
-        return Remedy(
-            text=f"Train on questions of this kind{where}, or choose a larger model; then audit both.",
-            command=f"{train} && {again}",
-        )
+def _accuracy_remedy(
+    asked: Asked, state: State, ceiling: bool, worst: WorstSlice | None, scale: str, model: str
+) -> Remedy:
+    where, data = worst.name if worst is not None else "", asked.data_file
+    if state == "inconclusive" and scale in remedies.LARGER:
+        return remedies.ask_more(model, scale, data)
     if ceiling:
-        return Remedy(
-            text="Ask harder questions, your own for one.",
-            command=f"intarsia audit {model} --studies capability --data questions.jsonl",
-        )
-    return Remedy(
-        text=f"To mend the weakest part{where}, train on questions of this kind; then audit both, paired.",
-        command=f"{train} && {again}",
-    )
+        return remedies.ask_harder(model)
+    if state == "pass":
+        return remedies.train(asked.name, model, where=where, data=data, opening="To mend what is left, train")
+    return remedies.train(asked.name, model, where=where, data=data)
 
 
 def _format(asked: Asked, scale: str, model: str) -> Claim:
@@ -441,11 +433,10 @@ def _format(asked: Asked, scale: str, model: str) -> Claim:
         question,
         answered,
         Threshold(value=MOST_UNREADABLE, direction="<=", origin="house rule: at most 1 answer in 20 unreadable"),
-        Remedy(
-            text="Show the form that is wanted in worked examples or the template; if that fails, train on it.",
-            command=f"intarsia audit {model} --studies capability --set capability.shots=8",
-        ),
+        remedies.show_form(model, asked.data_file),
         scale,
+        model,
+        data=asked.data_file,
     )
 
 
@@ -456,9 +447,11 @@ def _share(
     threshold: Threshold,
     remedy: Remedy,
     scale: str,
+    model: str,
     details: dict[str, JsonValue] | None = None,
+    data: str = "",
 ) -> Claim:
-    """A claim that a share of outcomes is small."""
+    """A claim that a share of outcomes is small; `remedy` is what helps where it is not."""
     hits, n = sum(hit for _, _, hit in outcomes), len(outcomes)
     interval = wilson(hits, n)
     state = judge(hits / n, interval, threshold)
@@ -483,7 +476,7 @@ def _share(
         detectable=detectable_proportion(n, baseline=threshold.value),
         worst=_worst(seen, hits / n, lowest=False),
         reason=reason,
-        remedy=remedy if state != "pass" else None,
+        remedy={"pass": None, "inconclusive": remedies.ask_more(model, scale, data)}.get(state, remedy),
         scale=scale,
         details=details or {},
     )
