@@ -1,9 +1,13 @@
 """What guessing gets right: the floor that an accuracy is held against, measured on the same items.
 
-Three guessers see other items' answers but not the item's own: one always gives the commonest answer of the other
-half of the items (leaving out only the item itself would make each answer look rarer to its own item), one draws an
-answer of the other items at random, and one picks a number that stands in the question. Each kind of answer is guessed
-in the best of these ways, so the floor is what a model reaches that understands the form of the task and no more.
+Three guessers know how answers to such questions are spread, but not the item's own: one always gives the commonest
+answer, one draws an answer of the other items at random, and one picks a number that stands in the question. Each kind
+of answer is guessed in the best of these ways, so the floor is what a model reaches that understands the form of the
+task and no more. Words that stand in the question are not guessed: to find the right one is to read.
+
+The commonest answer is given by an opponent who knows beforehand which one it is, as a model may ("Africa"). Its share
+is (k - 1) / (m - 1) for k of m items, so that an answer seen once counts for nothing; a guesser who had to learn the
+commonest answer from a handful of items would often pick another one, and a floor too low makes a pass too easy.
 """
 
 from __future__ import annotations
@@ -45,37 +49,44 @@ def floor(items: Sequence[Item]) -> Floor:
     graded = [item for item in items if item.answer is not None and item.kind != "free"]
     if not graded:
         return Floor(0.0, "no gold answers")
-    halves: dict[Hashable, tuple[Counter[Hashable], Counter[Hashable]]] = {}
-    placed = []
+    groups: dict[Hashable, Counter[Hashable]] = {}
     for item in graded:
-        pair = halves.setdefault(_group(item), (Counter(), Counter()))
-        half = (pair[0].total() + pair[1].total()) % 2
-        pair[half][_key(item)] += 1
-        placed.append((item, half))
-    rates: dict[str, dict[str, list[float]]] = {}
-    for item, half in placed:
-        pair = halves[_group(item)]
-        guesses = {MAJORITY: _majority(pair[1 - half], _key(item)), DRAW: _draw(pair[0] + pair[1], _key(item))}
+        for group in _groups(item):
+            groups.setdefault(group, Counter())[_key(item)] += 1
+    rates: dict[str, dict[str, dict[int, list[float]]]] = {}
+    for item in graded:
+        guesses: dict[str, list[float]] = {
+            MAJORITY: [_majority(groups[group]) for group in _groups(item)],
+            DRAW: [_draw(groups[group], _key(item)) for group in _groups(item)],
+        }
         if item.kind == "number":
-            guesses[COPY] = _copy(item)
+            guesses[COPY] = [_copy(item)]
         if item.kind == "choice":
-            guesses[CHOICE] = 1 / max(2, len(item.choices))
-        for name, rate in guesses.items():
-            rates.setdefault(item.kind, {}).setdefault(name, []).append(rate)
+            guesses[CHOICE] = [1 / max(2, len(item.choices))]
+        for name, by_width in guesses.items():
+            for width, rate in enumerate(by_width):
+                rates.setdefault(item.kind, {}).setdefault(name, {}).setdefault(width, []).append(rate)
+    # A narrow group says more of its items, a wide one has more of them to learn from: the better width is taken.
+    best_rates = {
+        kind: {name: max(by_width.values(), key=sum) for name, by_width in by_name.items()}
+        for kind, by_name in rates.items()
+    }
     total, names = 0.0, []
-    for kind in sorted(rates):
-        best = max(sorted(rates[kind]), key=lambda name: sum(rates[kind][name]))
-        total += sum(rates[kind][best])
+    for kind in sorted(best_rates):
+        best = max(sorted(best_rates[kind]), key=lambda name: sum(best_rates[kind][name]))
+        total += sum(best_rates[kind][best])
         names.append(best)
     overall = {
-        name: sum(sum(by_name.get(name, ())) for by_name in rates.values()) / len(graded)
-        for name in sorted({name for by_name in rates.values() for name in by_name})
+        name: sum(sum(by_name.get(name, ())) for by_name in best_rates.values()) / len(graded)
+        for name in sorted({name for by_name in best_rates.values() for name in by_name})
     }
     return Floor(total / len(graded), " or ".join(dict.fromkeys(names)), overall)
 
 
-def _group(item: Item) -> Hashable:
-    return (item.kind, *(item.slices.get(key, "") for key in ("task", "level", "detail")))
+def _groups(item: Item) -> tuple[Hashable, ...]:
+    """The item's groups, the narrowest first: what is known of its answer by the slices of its question."""
+    slices = [item.slices.get(key, "") for key in ("task", "level", "detail")]
+    return (("level", item.kind, *slices), ("task", item.kind, slices[0], slices[2]), ("kind", item.kind))
 
 
 def _key(item: Item) -> Hashable:
@@ -84,10 +95,9 @@ def _key(item: Item) -> Hashable:
     return value if value is not None else normalize(answer)
 
 
-def _majority(elsewhere: Counter[Hashable], key: Hashable) -> float:
-    most = max(elsewhere.values(), default=0)
-    top = [answer for answer, count in elsewhere.items() if count == most]
-    return 1 / len(top) if key in top else 0.0
+def _majority(group: Counter[Hashable]) -> float:
+    others = group.total() - 1
+    return (max(group.values()) - 1) / others if others else 0.0
 
 
 def _draw(group: Counter[Hashable], key: Hashable) -> float:
