@@ -33,7 +33,7 @@ def to_markdown(report: Report) -> str:
     Model output can hold no live Markdown: special characters are escaped, long texts cut, and examples stand in
     fenced blocks that their own backticks cannot close.
     """
-    parts = [f"# {escape(report.title)}", escape(outline.summary(report))]
+    parts = [f"# {escape(report.title)}", escape(outline.summary(report)), *map(escape, outline.headlines(report))]
     facts = _facts(report)
     if facts:
         parts.append(facts)

@@ -89,7 +89,7 @@ def summary(report: Report) -> str:
     """The report in one sentence."""
     if not report.claims:
         return "Nothing was asked, so there is no verdict."
-    targets = report.targets or tuple(dict.fromkeys(result.target for result in report.results))
+    targets = targets_of(report)
     parts = []
     for target in targets:
         claims = [claim for result in report.results if result.target == target for claim in result.claims]
@@ -102,6 +102,21 @@ def summary(report: Report) -> str:
         parts.append(f"{_plural(len(claims), 'question')}: {tally(claims)}")
     sentence = "; ".join(parts)
     return f"{sentence}." if not report.contrasts else f"{sentence}. {contrast_summary(report)}"
+
+
+def headlines(report: Report) -> list[str]:
+    """What each study found, in a line each; with several models every line names its own."""
+    several = len(targets_of(report)) > 1
+    return [
+        (f"{result.target}: " if several and result.target else "") + result.headline
+        for result in report.results
+        if result.headline
+    ]
+
+
+def targets_of(report: Report) -> tuple[str, ...]:
+    """Names of the models, from the results where the report does not list them."""
+    return report.targets or tuple(dict.fromkeys(result.target for result in report.results))
 
 
 def pairs(report: Report) -> list[tuple[tuple[str, str], list[Contrast]]]:
