@@ -32,11 +32,11 @@ def claim(rights):
 def test_a_kind_that_is_always_wrong_fails_and_is_named():
     found = claim({"good": (30, 40), "bad": (0, 20)})
     assert found.state == "fail"
-    assert found.reason.startswith("task: bad: 0% right (n 20), 75% on the rest")
+    assert found.reason.startswith("task: bad: 0 % right (n 20), 75 % on the rest")
     assert found.value == pytest.approx(0.75)
     assert found.interval.low > 0.5
     assert found.remedy.command == "train it"
-    assert weak_spots([found]) == "set, task: bad: 0%"
+    assert weak_spots([found]) == "task: bad in set (0 % right)"
 
 
 def test_p_values_are_fishers_and_holms():

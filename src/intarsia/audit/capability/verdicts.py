@@ -154,7 +154,7 @@ def pooled_claims(sets: Sequence[Asked], scale: str, model: str) -> list[Claim]:
 def headline(sets: Sequence[Asked], lost: Sequence[tuple[str, DataError]]) -> str:
     """The study in one line."""
     scored = [(one.name, one.accuracy, one) for one in sets if one.accuracy is not None]
-    parts = [f"{_percent(value)} of {name}" for name, value, _ in scored]
+    parts = [f"{percent(value)} of {name}" for name, value, _ in scored]
     line = f"Right on {_listed(parts)}" if parts else "No set could be graded"
     weak = [name for name, value, one in scored if _accuracy_state(one)[0] != "pass"]
     if weak:
@@ -162,7 +162,7 @@ def headline(sets: Sequence[Asked], lost: Sequence[tuple[str, DataError]]) -> st
     unreadable = sum(outcome.unreadable for one in sets for outcome in one.answered)
     total = sum(len(one.answered) for one in sets)
     if total and unreadable / total > MOST_UNREADABLE:
-        line += f"; {_percent(unreadable / total)} of answers cannot be read"
+        line += f"; {percent(unreadable / total)} of answers cannot be read"
     if lost:
         line += f"; skipped: {_listed([name for name, _ in lost])}"
     return f"{line}."
@@ -273,7 +273,7 @@ def figures(sets: Sequence[Asked]) -> tuple[Figure, ...]:
                 y_unit="share",
                 caption="A model whose interval holds the guessing bar has not been shown to do better than guessing.",
                 alt="; ".join(
-                    f"{one.name}: {_percent(one.accuracy or 0)} right, guessing {_percent(one.floor.value)}"
+                    f"{one.name}: {percent(one.accuracy or 0)} right, guessing {percent(one.floor.value)}"
                     for one in scored
                 ),
             )
@@ -368,9 +368,9 @@ def _accuracy(asked: Asked, scale: str, model: str) -> Claim:
     worst = _worst(_observations(asked, lambda o: o.correct), value, lowest=True)
     ceiling = value >= CEILING
     reason = {
-        "pass": f"beats guessing ({_percent(asked.floor.value)}, {asked.floor.name})",
-        "fail": f"no better than guessing ({_percent(threshold.value)}): at the floor, a further loss could not show",
-        "inconclusive": f"guessing ({_percent(threshold.value)}) lies in the interval: too few items, or at the floor",
+        "pass": f"beats guessing ({percent(asked.floor.value)}, {asked.floor.name})",
+        "fail": f"no better than guessing ({percent(threshold.value)}): at the floor, a further loss could not show",
+        "inconclusive": f"guessing ({percent(threshold.value)}) lies in the interval: too few items, or at the floor",
     }[state]
     if ceiling:
         reason += "; at the ceiling, so an improvement could not show: ask harder questions"
@@ -544,7 +544,7 @@ def _slices_figure(asked: Asked) -> Figure | None:
         y_unit="share",
         reference=(asked.accuracy or 0.0, "all items"),
         caption="Slices whose interval lies left of the line are worse than the set as a whole.",
-        alt="; ".join(f"{key} {value}: {_percent(mean)} of {count}" for (key, value), (mean, count) in means),
+        alt="; ".join(f"{key} {value}: {percent(mean)} of {count}" for (key, value), (mean, count) in means),
     )
 
 
@@ -609,7 +609,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]} ... ({len(text)} characters)"
 
 
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
+    """A share as text, `33 %`."""
     return f"{100 * value:.0f} %" if value == 0 or value >= 0.1 else f"{100 * value:.1f} %"
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from intarsia.audit.capability.verdicts import Asked, Outcome
+from intarsia.audit.capability.verdicts import Asked, Outcome, percent
 from intarsia.core.stats import fisher, holm, wilson
 from intarsia.core.study import Claim, Interval, Remedy, State, Threshold
 
@@ -109,12 +109,13 @@ def weakness_claim(asked: Asked, scale: str, model: str, command: str) -> Claim 
     state: State = "fail" if weak else "pass" if coarsest <= ENOUGH else "inconclusive"
     if weak:
         reason = "; ".join(
-            f"{kind.name}: {kind.hits / kind.n:.0%} right (n {kind.n}), {kind.rest_hits / kind.rest_n:.0%} on the rest"
+            f"{kind.name}: {percent(kind.hits / kind.n)} right (n {kind.n}), "
+            f"{percent(kind.rest_hits / kind.rest_n)} on the rest"
             for kind in weak[:3]
         )
         remedy = Remedy(text=f"Train on {asked.name}, above all on {weak[0].name}; then audit both.", command=command)
     elif state == "pass":
-        reason = f"no kind of question falls behind; {coarsest:.0%} would have shown in each"
+        reason = f"no kind of question falls behind; {percent(coarsest)} would have shown in each"
         remedy = None
     else:
         reason = f"none is shown among {len(found)} kinds, but so few items show only large shortfalls"
@@ -156,9 +157,9 @@ def weakness_claim(asked: Asked, scale: str, model: str, command: str) -> Claim 
 
 def weak_spots(claims: Sequence[Claim]) -> str:
     """The weak spots of all sets in a few words, empty where there is none."""
-    spots = [
-        f"{claim.name.removeprefix('weakness.')}, {claim.reason.split(' right')[0]}"
-        for claim in claims
-        if claim.name.startswith("weakness.") and claim.state == "fail"
-    ]
+    spots = []
+    for claim in claims:
+        if claim.name.startswith("weakness.") and claim.state == "fail":
+            kind, share = claim.reason.split(" right")[0].rsplit(": ", 1)
+            spots.append(f"{kind} in {claim.name.removeprefix('weakness.')} ({share} right)")
     return "; ".join(spots)
