@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from intarsia.core.errors import ConfigError
@@ -241,6 +241,8 @@ def test_any_yaml_mapping_is_read_back_and_never_crashes(data: dict[str, Any], t
     steps=st.integers(1, 10**9),
     system=st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=40),
 )
+@example(learning_rate=1.0, dropout=0.0, steps=1, system="\x85")
+@example(learning_rate=1.0, dropout=0.0, steps=1, system=" a\u2028 b\u2029\x85\n")
 def test_a_resolved_recipe_reads_back_equal(
     learning_rate: float, dropout: float, steps: int, system: str, tmp_path_factory: Any
 ) -> None:

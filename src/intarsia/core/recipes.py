@@ -31,6 +31,8 @@ VERSION = 1
 KINDS: Mapping[str, str] = MappingProxyType({"sft": "intarsia.core.training.sft:SFTRecipe"})
 """Kinds of the hall itself: kind -> dotted name of the recipe class."""
 
+_ODD_BREAKS = frozenset("\x85\u2028\u2029")
+
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
 
@@ -199,7 +201,12 @@ class Recipe(Block, ABC):
 
     def to_yaml(self) -> str:
         """The fully resolved recipe, defaults included, as YAML that `load_recipe` reads back to an equal recipe."""
-        return yaml.safe_dump(self.settings(), sort_keys=False, allow_unicode=True, width=120)
+        settings = self.settings()
+        text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=120)
+        if _ODD_BREAKS.isdisjoint(text):
+            return text
+        # Written as they are, YAML reads them back as other line breaks.
+        return yaml.safe_dump(settings, sort_keys=False, allow_unicode=False, width=120)
 
     def digest(self) -> str:
         """Eight hex digits that stand for what the recipe learns; free keys do not count."""
