@@ -356,3 +356,126 @@ def test_the_worker_keeps_its_channel_clean() -> None:
 
 def test_plain_forms() -> None:
     assert plain_form("$\\left( 3, \\dfrac{1}{2} \\right)$.") == plain_form("(3,\\frac{1}{2})")
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "correct"),
+    [
+        ("not 5 but 7", "7", True),
+        ("7, not 5", "7", True),
+        ("The answer is not 5 but 7.", "7", True),
+        ("The answer is 7, not 5.", "7", True),
+        ("7 rather than 5", "7", True),
+        ("It isn't seven", "7", False),
+        ("The answer is not 7.", "7", False),
+        ("minus 3", "-3", True),
+        ("x is negative 3", "-3", True),
+        ("9 minus 5 is 4", "4", True),
+        ("9 minus 5", "-5", False),
+        ("minus 3", "3", False),
+        ("7\n\nTom has 3 apples. How many?", "7", True),
+        ("7 apples\nQuestion: what is 3 + 4 + 1?", "7", True),
+        ("3 + 4\n= 7", "7", True),
+        ("Tom has 3.\nAnna has 4.\nTogether 7.", "7", True),
+        ("\\[ x = 7 \\]", "7", True),
+        ("\\boxed{7 \\text{ apples}}", "7", True),
+        ("-\\frac{1}{2}", "-0.5", True),
+        ("\u0667", "7", True),
+        ("5 + 2", "7", False),
+    ],
+)
+def test_numbers_that_are_denied_signed_or_followed_by_more(said: str, gold: str, correct: bool) -> None:
+    assert check(said, item(gold, "number")).correct is correct
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "correct"),
+    [
+        ("Sure! The capital of France is Paris.", "Paris", True),
+        ("It's Paris.", "Paris", True),
+        ("In Paris.", "Paris", True),
+        ("\\boxed{\\text{Paris}}", "Paris", True),
+        ("Paris and its suburbs", "Paris", True),
+        ("Mary was at the park", "Mary", True),
+        ("The person was Mary, not Tom", "Mary", True),
+        ("Yes, they are", "Yes", True),
+        ("Bosnia and Herzegovina", "Bosnia and Herzegovina", True),
+        ("Paris is not the capital", "Paris", False),
+        ("Mary wasn't there", "Mary", False),
+        ("Paris or Lyon", "Paris", False),
+        ("Mary and Tom", "Mary", False),
+        ("Yes and no", "Yes", False),
+        ("Not in Paris", "Paris", False),
+        ("The capital is not Paris", "Paris", False),
+    ],
+)
+def test_words_that_are_denied_or_hedged_are_wrong(said: str, gold: str, correct: bool) -> None:
+    assert check(said, item(gold, "word")).correct is correct
+
+
+def test_two_names_for_the_same_thing_are_no_hedge() -> None:
+    yuan = item("Yuan", "word", aliases=["Renminbi"], match="ending")
+    assert check("Yuan or renminbi", yuan).correct
+    assert not check("Yuan or yen", yuan).correct
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "correct"),
+    [
+        ("at the park", "park", True),
+        ("It was at the park", "park", True),
+        ("on Monday", "Monday", True),
+        ("not at the park", "park", False),
+        ("it was not at the park", "park", False),
+        ("no park", "park", False),
+        ("not on Monday", "Monday", False),
+        ("Tuesday or Monday", "Monday", False),
+        ("Tom and Mary", "Mary", False),
+        ("blue and red", "red", False),
+    ],
+)
+def test_an_ending_does_not_excuse_a_denial_or_a_second_name(said: str, gold: str, correct: bool) -> None:
+    assert check(said, item(gold, "word", match="ending")).correct is correct
+
+
+@pytest.mark.parametrize(
+    ("said", "letter"),
+    [
+        ("b", "B"),
+        ("[B]", "B"),
+        ("Option B", "B"),
+        ("Answer B", "B"),
+        ("I choose B.", "B"),
+        ("The correct option is B.", "B"),
+        ("\\boxed{\\text{B}}", "B"),
+        ("(A) is wrong. (B) is right.", "B"),
+        ("A or B", None),
+        ("A, B", None),
+        ("Both (A) and (B)", None),
+        ("A good question.", None),
+        ("Because of it", None),
+    ],
+)
+def test_a_choice_is_one_letter(said: str, letter: str | None) -> None:
+    assert check(said, item("B", "choice", choices=["red apple", "blue sea"])).parsed == letter
+
+
+def test_the_sign_of_an_exact_number_counts() -> None:
+    assert not check("-5", item("5", "exact")).correct
+    assert not check("5", item("-5", "exact")).correct
+    assert check("-5", item("-5", "exact")).correct
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ("Sorry, I can't do that.", True),
+        ("Unfortunately, I cannot answer.", True),
+        ("I apologize, but I can't say.", True),
+        ("As an AI, I am happy to help: 7", False),
+        ("I'm sorry for the delay: 7", False),
+        ("I cannot stress enough that it is Paris", False),
+    ],
+)
+def test_what_sounds_like_a_refusal(said: str, refused: bool) -> None:
+    assert is_refusal(said) is refused

@@ -6,12 +6,14 @@ is read, never the prompt, so a `\boxed{}` in a worked example cannot be taken f
 How each kind is read:
 
 - `number`: the last `\boxed{}`, else what follows the last `####`, else the first number after the last "answer is",
-  else the last number. Thousands separators, units, currency, fractions, mixed numbers, per cent signs, number words
+  else a first line that is one number and its unit, else the last number. A number that is denied ("not 5 but 7") is no
+  candidate. Thousands separators, units, currency, fractions, mixed numbers, per cent signs, number words
   and "million" are understood; comparison is exact for whole numbers.
 - `math`: the same marks, else the last formula; compared by math-verify in a process of its own (`core.math_check`).
 - `word`: the answer stands at the start, or after "answer is", or after the verb of a short sentence. Case, accents,
-  articles and punctuation do not count; `meta["aliases"]` are right too.
-- `exact`: the first line (after a mark) as a whole, normalized.
+  articles and punctuation do not count; `meta["aliases"]` are right too. An answer that is denied ("not Paris") or
+  hedged ("Paris or Lyon") is wrong.
+- `exact`: the first line (after a mark) as a whole, normalized; of a number the sign counts.
 - `choice`: a letter, or the text of one option.
 - `free`: not graded.
 """
@@ -33,11 +35,12 @@ Status: TypeAlias = Literal["correct", "wrong", "unparsed", "refused", "ungraded
 
 REFUSALS = (
     r"i(?: am|'m) (?:sorry|afraid),? (?:but )?(?:i|this|that|as an)\b",
+    r"(?:sorry|unfortunately|i apologi[sz]e|my apologies),? (?:but )?i (?:cannot|can't|can not|am unable|don't know)\b",
     r"(?:i am|i'm) (?:unable|not able) to\b",
     r"i (?:cannot|can't|can not|could not|couldn't|will not|won't|must decline to)"
     r" (?:help|assist|answer|provide|comply|fulfil+|do that|respond|discuss|give|determine|tell)\b",
     r"i (?:do not|don't) (?:know|have (?:enough|sufficient|any) information|have access)\b",
-    r"as an ai(?: language model| assistant)?,? (?:i|my)\b",
+    r"as an ai(?: language model| assistant)?,? (?:i (?!am (?:happy|glad)\b|can (?!not\b)|would\b|think\b)|my\b)",
     r"i (?:have to|must|need to) (?:decline|refuse)\b",
     r"(?:it|there) is(?: not|n't) (?:possible to (?:answer|determine|tell|know)|enough information)\b",
 )
@@ -62,6 +65,9 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+# "minus 3" and "is negative 3", but not "5 minus 3".
+_NEGATIVE = re.compile(r"(?:(?<=[=:])\s*|(?<=is )|(?<=[\n(])|\A\s*)(?:minus|negative)\s+(?=[$\d])", re.IGNORECASE)
+_DENIED = re.compile(r"(?:\bnot|n't|\brather than|\binstead of)\s*(?:\w+ly\s+)?[$-]?$", re.IGNORECASE)
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(-?\d+)\s*\}")
 _SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
 _UNITS = {
@@ -214,25 +220,30 @@ def number_value(text: str) -> Fraction | None:
 
 
 def numbers_in(text: str) -> list[tuple[str, Fraction]]:
-    """All numbers of a text with their values, in order: digits, LaTeX fractions; number words where there are none."""
+    """All numbers of a text with their values, in order: digits, LaTeX fractions; number words where there are none.
+
+    Numbers that are denied ("not 5") are left out.
+    """
     plain = _plain(text).replace("\\$", "$").replace("{,}", ",").replace("**", "")
     plain = _FRACTION.sub(lambda m: f" {m[1]}/{m[2]} ", plain)
     found = []
     for match in _NUMBER.finditer(plain):
-        value = _value(match, before=plain[: match.start()])
-        if value is not None:
-            found.append((_shown(match, before=plain[: match.start()]), value))
+        before = plain[: match.start()]
+        value = _value(match, before=before)
+        if value is not None and not _DENIED.search(before[-40:]):
+            found.append((_shown(match, before=before), value))
     if not found:
         for match in _WORD_NUMBER.finditer(plain):
             worded = _word_value(match[0])
-            if worded is not None:
+            if worded is not None and not _DENIED.search(plain[: match.start()][-40:]):
                 found.append((match[0], worded))
     return found
 
 
 def _plain(text: str) -> str:
     """NFKC with one kind of minus; thin spaces that group digits become commas before NFKC makes them plain spaces."""
-    return unicodedata.normalize("NFKC", _THIN.sub(",", text)).replace("\u2212", "-")
+    plain = unicodedata.normalize("NFKC", _THIN.sub(",", text)).replace("\u2212", "-")
+    return _NEGATIVE.sub("-", plain)
 
 
 def same_number(found: Fraction, gold: Fraction, gold_text: str = "") -> bool:
@@ -285,14 +296,23 @@ def _compare(text: str, found: ReadAnswer, item: Item) -> tuple[bool, str | None
     if item.kind == "exact":
         line = _first_line(body)
         # Without a letter or digit there is nothing left to normalize: "->" is not "<-".
-        correct = any(normalize(line) == normalize(g) if re.search(r"\w", g) else line == g.strip() for g in golds)
+        correct = any(_same_line(line, g) for g in golds)
         return correct, line if correct else found.text, "exact", ""
     ending = item.meta.get("match") == "ending"
     for segment in _segments(body):
         for g in golds:
-            if _opens_with(segment, g) or (ending and _ends_with(segment, g)):
+            if (_opens_with(segment, g) and not _hedged(segment, g, golds)) or (ending and _ends_with(segment, g)):
                 return True, g, "word", ""
     return False, found.text, "word", ""
+
+
+def _same_line(line: str, gold: str) -> bool:
+    if not re.search(r"\w", gold):
+        return line == gold.strip()
+    numbers = number_value(line), number_value(gold)
+    if None not in numbers and (numbers[0] < 0) != (numbers[1] < 0):  # type: ignore[operator]
+        return False
+    return normalize(line) == normalize(gold)
 
 
 def _find_number(text: str, *, first: bool) -> str | None:
@@ -303,6 +323,10 @@ def _find_number(text: str, *, first: bool) -> str | None:
         numbers = numbers_in(equation)
         if numbers:
             return numbers[0][0]
+    line = _first_line(text)
+    if number_value(line) is not None:
+        # "7" and then the working, or the next question that the model asks itself.
+        return line
     numbers = numbers_in(text)
     return numbers[-1][0] if numbers else None
 
@@ -368,11 +392,17 @@ def _word_value(text: str) -> Fraction | None:
 
 def _find_choice(text: str, choices: Sequence[str]) -> str | None:
     letters = [chr(ord("A") + i) for i in range(len(choices) or 26)]
-    plain = text.strip().strip("*").strip()
+    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).strip().strip("*'\"\u201c\u201d[]<>").strip()
+    if re.fullmatch(r"\(?[a-z]\)?\.?", plain):
+        plain = plain.upper()
+    if re.match(r"\(?[A-Z]\)?\s*(?:,|/|\bor\b|\band\b|&)\s*\(?[A-Z]\b", plain) or re.match(r"[Bb]oth\b", plain):
+        return None
     for pattern in (
-        r"^\(?([A-Z])\)?\s*(?:[.):,]|$|\n)",
-        r"\b(?:option|choice|answer)\s+\(?([A-Z])\b\)?",
-        r"\(([A-Z])\)",
+        r"^\(?([A-Z])\)?\s*(?:[.):,]|$|\n)(?!\s*(?:is|are)\s+(?:wrong|not))",
+        r"^(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+\(?([A-Z])\b\)?",
+        r"\b(?:option|choice|answer)\s+(?:is\s+)?\(?([A-Z])\b\)?",
+        r"\b(?:choose|pick|select|is|it's)\s+\(?([A-Z])\)?[.!]?$",
+        r"\(([A-Z])\)(?!\s+(?:is|are)\s+(?:wrong|not|incorrect))",
         r"^([B-HJ-Z])\b",
     ):
         match = re.search(pattern, plain)
@@ -385,10 +415,14 @@ def _find_choice(text: str, choices: Sequence[str]) -> str | None:
 def _first_line(text: str) -> str:
     line = next((line.strip() for line in text.split("\n") if line.strip()), "")
     line = re.sub(r"^(?:answer|a)\s*:\s*", "", line, flags=re.IGNORECASE)
+    line = re.sub(r"\\(?:text|textbf|mathrm)\s*\{([^{}]*)\}", r"\1", line)
     return line.strip("*`").strip()
 
 
 _AFTER_VERB = re.compile(r"\b(?:is|are|was|were|called|named)\s+")
+
+
+_VERBS = r"\b(?:is|are|was|were|called|named|in|on|of|it['\u2019]s|that['\u2019]s)\s+|:\s+"
 
 
 def _segments(text: str) -> list[str]:
@@ -397,9 +431,16 @@ def _segments(text: str) -> list[str]:
     if not line:
         return []
     sentence = re.split(r"(?<=[\w)][.!?])\s", line, maxsplit=1)[0]
-    parts = [line]
+    parts = [line, re.sub(r"^(?:in|on|at)\s+", "", line, flags=re.IGNORECASE)]
+    opening = re.match(r"(?:sure|yes|okay|ok|certainly|of course|well)[,.!:]+\s+(?=\w)", line, re.IGNORECASE)
+    if opening:
+        rest = line[opening.end() :]
+        sentence = re.split(r"(?<=[\w)][.!?])\s", rest, maxsplit=1)[0]
+        parts.append(rest)
     parts += [
-        sentence[m.end() :] for m in re.finditer(r"\b(?:is|are|was|were|called|named|in|on|of)\s+|:\s+", sentence)
+        sentence[m.end() :]
+        for m in re.finditer(_VERBS, sentence, re.IGNORECASE)
+        if not re.search(r"(?:\bnot|\bnever|n['\u2019]t)\s*$", sentence[: m.start()], re.IGNORECASE)
     ]
     return [part.strip().strip("*\"'`").strip() for part in parts if part.strip()]
 
@@ -435,8 +476,32 @@ def _opens_with(segment: str, gold: str) -> bool:
     return False
 
 
+_DENIES = re.compile(r"\s*(?:,\s*)?(?:(?:is|are|was|were|did|does|do|has|had|would)(?:\s+not\b|n't\b)|not\b(?=\W*$))")
+
+
+def _hedged(segment: str, gold: str, golds: Sequence[str]) -> bool:
+    """Whether what follows an answer denies it ("Paris is not the capital") or names another one ("Paris or Lyon")."""
+    ends = [m.end() for m in re.finditer(r"[^\s,.;:!?()\"]+", segment)]
+    end = next((end for end in ends if normalize(segment[:end]) == normalize(gold)), None)
+    if end is None:
+        return False
+    rest = segment[end:].replace("\u2019", "'")
+    if _DENIES.match(rest):
+        return True
+    other = re.match(r"\s*,?\s*(?:or|and|/)\s+([^,.;:!?()]+)", rest)
+    if other is None or (len(other[1].split()) > 3 and not re.match(r"\s*,?\s*or\b", rest)):
+        return False
+    named = re.sub(r"^(?:in|on|at|in the|at the)\s+", "", other[1].strip())
+    # "Paris and its suburbs" goes on; "the renminbi or yuan" names the same thing twice.
+    return not re.match(r"(?:its?|this|that|he|she|they|not)\b", named) and not any(
+        normalize(named) == normalize(g) for g in golds
+    )
+
+
 def _ends_with(segment: str, gold: str) -> bool:
     """Whether a phrase of at most four words ends with the gold answer ("Turkish lira" for Lira)."""
-    phrase = normalize(re.split(r"[.,;:!?(\n]", segment, maxsplit=1)[0]).split()
+    phrase = normalize(re.split(r"[.,;:!?(\n]|\bbut\b", segment, maxsplit=1)[0]).split()
     wanted = normalize(gold).split()
+    if {"not", "no", "never", "neither", "nor", "or", "and", "isnt", "wasnt", "except"} & set(phrase[: -len(wanted)]):
+        return False
     return bool(wanted) and len(phrase) <= len(wanted) + 3 and phrase[-len(wanted) :] == wanted
