@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
@@ -191,3 +192,86 @@ def test_unanswered_prompts_are_said_and_asked_again(tmp_path):
     assert len(again.calls) == 1
     assert second.results[0].notes == ()
     assert second.claims[0].value == 1.0
+
+
+def test_changed_questions_are_not_given_the_old_results(tmp_path):
+    data = tmp_path / "own.jsonl"
+    data.write_text('{"question": "a", "answer": "b"}\n')
+    settings = {"data": str(data)}
+    first = run_audit(config(**settings), tmp_path / "run", studies=STUDIES, targets={"good": target()})
+    again = run_audit(config(**settings), tmp_path / "run", studies=STUDIES, targets={"good": target()})
+    assert again.body() == first.body()
+    data.write_text('{"question": "a", "answer": "c"}\n')
+    with pytest.raises(ConfigError, match=r"own\.jsonl has changed"):
+        run_audit(config(**settings), tmp_path / "run", studies=STUDIES, targets={"good": target()})
+    assert Report.load(tmp_path / "run").body() == first.body()
+
+
+class _Weighty(ScriptedTarget):
+    """A model with a hash of its weights."""
+
+    weights = "1"
+
+    def provenance(self):
+        return {**super().provenance(), "sha256": {"model.safetensors": self.weights}, "revision": ""}
+
+
+def test_a_model_trained_anew_is_not_given_the_old_results(tmp_path, monkeypatch):
+    folder = tmp_path / "tuned"
+    folder.mkdir()
+    model = _Weighty(echo, name=str(folder))
+    monkeypatch.setattr("intarsia.audit.engine.open_target", lambda *_: model)
+    monkeypatch.setattr("intarsia.core.catalog.resolve", lambda *_, **__: model)
+    first = run_audit(config(str(folder)), tmp_path / "run", studies=STUDIES)
+    assert run_audit(config(str(folder)), tmp_path / "run", studies=STUDIES).body() == first.body()
+    model.weights = "2"
+    with pytest.raises(ConfigError, match="tuned has changed"):
+        run_audit(config(str(folder)), tmp_path / "run", studies=STUDIES)
+
+
+def test_another_revision_is_not_mixed_into_an_unfinished_audit(tmp_path, monkeypatch):
+    model = _Weighty(echo, name="org/model")
+    monkeypatch.setattr("intarsia.audit.engine.open_target", lambda *_: model)
+    monkeypatch.setattr(Echo, "run", lambda *_: (_ for _ in ()).throw(BackendError("Gone.", "Wait.")))
+    with pytest.raises(AuditIncomplete):
+        run_audit(config("org/model"), tmp_path, studies={"echo": Echo()})
+    model.weights = "2"
+    with pytest.raises(ConfigError, match="org/model has changed"):
+        run_audit(config("org/model"), tmp_path, studies={"echo": Echo()})
+
+
+def test_a_set_that_was_not_at_hand_is_tried_again(tmp_path):
+    at_hand = []
+
+    class Wanting(Echo):
+        def run(self, context):
+            result = super().run(context)
+            lost = result.claims[0].model_copy(update={"state": "skipped", "reason": "not at hand", "value": None})
+            return result if at_hand else result.model_copy(update={"claims": (lost,)})
+
+    studies = {"echo": Wanting()}
+    assert run_audit(config(), tmp_path, studies=studies, targets={"good": target()}).claims[0].state == "skipped"
+    at_hand.append(True)
+    counted = target()
+    assert run_audit(config(), tmp_path, studies=studies, targets={"good": counted}).claims[0].state == "pass"
+    assert counted.calls == []
+
+
+@pytest.mark.parametrize("content", ["null", "[]", "{", '{"version": 2, "models": ["good"]}', '{"models": []}', "\x00"])
+def test_damaged_settings_are_one_line(tmp_path, content):
+    (tmp_path / "audit.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"audit\.json is damaged"):
+        RunFolder(tmp_path)
+
+
+def test_damaged_inputs_are_one_line(tmp_path):
+    for content in ("null", "[]", "{"):
+        with RunFolder(tmp_path, config()) as folder:
+            (tmp_path / "inputs.json").write_text(content)
+            with pytest.raises(ConfigError, match=r"inputs\.json is damaged"):
+                folder.check_input("model", "1")
+    (tmp_path / "inputs.json").write_text(json.dumps({"model": "1"}))
+    with RunFolder(tmp_path, config()) as folder:
+        folder.check_input("model", "1")
+        with pytest.raises(ConfigError, match="model has changed"):
+            folder.check_input("model", "2")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,7 +19,7 @@ from intarsia.audit.folder import RunFolder
 from intarsia.core import execute as execution
 from intarsia.core.data import DataSet, load
 from intarsia.core.errors import BackendError, ConfigError, IntarsiaError
-from intarsia.core.study import Context, Remedy, Report, Result, Run, Study, skipped
+from intarsia.core.study import Context, Remedy, Report, Result, Run, Study, canonical_json, skipped
 from intarsia.core.target import Target
 
 # Options that can change an answer are settings of the audit; those that only say how a model is opened are not, so a
@@ -100,6 +102,11 @@ def run_audit(
     data = load(config.data, mapping=config.mapping or None, seed=config.seed) if config.data else None
     with ExitStack() as stack:
         folder = stack.enter_context(RunFolder(out, config))
+        if data is not None:
+            folder.check_input(f"The data {config.data}", data.sha256)
+        for model in config.models:
+            if model not in (targets or {}):
+                _check_weights(folder, model)
         judge: Target | None = None
         results: list[Result] = []
         failures: list[IntarsiaError] = []
@@ -113,6 +120,7 @@ def run_audit(
                         if target is None:
                             listener.opening(model)
                             target = (targets or {}).get(model) or open_target(model, config, opening or {})
+                            _check_model(folder, model, target.provenance())
                         if config.judge and judge is None:
                             listener.opening(config.judge)
                             judge = stack.enter_context(open_target(config.judge, config, opening or {}))
@@ -151,7 +159,7 @@ def run_audit(
     if failures:
         raise AuditIncomplete(
             f"{len(failures)} of {len(results)} studies stopped: {failures[0]}",
-            f"The rest is kept; go on with: intarsia audit --resume {folder.path}",
+            f"The rest is kept; go on with: intarsia audit --resume {shlex.quote(str(folder.path))}",
             report,
         )
     return report
@@ -194,8 +202,26 @@ def _one(
             # Not kept as finished, so that the same command asks those prompts again.
             again = f"{journal.unanswered} prompts got no answer; the same command asks them again"
             return result.model_copy(update={"notes": (*result.notes, again)})
+        if any(claim.state == "skipped" for claim in result.claims):
+            # Nor is one that lacks a set of questions: it may be at hand the next time.
+            return result
     folder.keep(result)
     return result
+
+
+def _check_weights(folder: RunFolder, model: str) -> None:
+    """A local model may be trained anew under its old name, so its files are looked at before kept results are used."""
+    if Path(model).expanduser().exists():
+        from intarsia.core.catalog import resolve
+
+        _check_model(folder, model, resolve(model, offline=True).provenance())
+
+
+def _check_model(folder: RunFolder, model: str, provenance: Mapping[str, Any]) -> None:
+    # An endpoint does not say which weights it has.
+    if provenance.get("sha256"):
+        known = canonical_json([provenance["sha256"], provenance.get("revision")])
+        folder.check_input(model, hashlib.sha256(known).hexdigest())
 
 
 def _stopped(study: Study, model: str, error: IntarsiaError, config: AuditConfig) -> Result:

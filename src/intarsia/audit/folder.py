@@ -17,6 +17,7 @@ from intarsia.core.journal import Journal, write_atomic
 from intarsia.core.study import Result
 
 SETTINGS = "audit.json"
+INPUTS = "inputs.json"
 
 
 class RunFolder:
@@ -86,9 +87,37 @@ class RunFolder:
     @staticmethod
     def _read(settings: Path) -> AuditConfig:
         try:
-            return make_config(json.loads(settings.read_text(encoding="utf-8")))
-        except (ValueError, UnicodeDecodeError):
-            raise ConfigError(f"{settings} is damaged.", "Start the audit anew in another folder.") from None
+            values = json.loads(settings.read_text(encoding="utf-8"))
+            return make_config(values if isinstance(values, dict) else {})
+        except (ValueError, ConfigError):
+            raise ConfigError(
+                f"{settings} is damaged, or of another version.", "Start the audit anew in another folder."
+            ) from None
+
+    def check_input(self, name: str, fingerprint: str) -> None:
+        """Note what is audited or asked; refuse to go on when it has changed since.
+
+        Without this a retrained model or an edited file of questions would be given the kept results of the old one.
+
+        Args:
+            name: A model's, or that of the user's data.
+            fingerprint: Of its content.
+
+        Raises:
+            ConfigError: It is not what it was when the audit began.
+        """
+        file = self.path / INPUTS
+        try:
+            known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+            before = known.get(name)
+        except (ValueError, AttributeError):
+            raise ConfigError(f"{file} is damaged.", "Start the audit anew in another folder.") from None
+        if before is None:
+            write_atomic(file, json.dumps({**known, name: fingerprint}, indent=2, sort_keys=True) + "\n")
+        elif before != fingerprint:
+            raise ConfigError(
+                f"{name} has changed since the audit in {self.path} began.", "Give another --out, for a new audit."
+            )
 
     def journal(self, target: str, study: str) -> Journal:
         """Where the batches of a (target, study) are kept."""
