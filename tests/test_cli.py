@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -78,6 +82,11 @@ def test_help_of_every_command_has_an_example(run):
         ["audit", "good", "--baseline", "good", "--fail-on", "regression"],
         ["audit", "--resume", "nowhere"],
         ["audit", "good", "--resume", "nowhere"],
+        ["audit", "good", "--no-such-option"],
+        ["audit", "good", "--concurrency", "0"],
+        ["audit", "good", "--data", "nosuch"],
+        ["no-such-command"],
+        ["generate"],
         ["compare", "nowhere", "nothing"],
         ["reproduce", "no-such-room"],
         ["reproduce", "clustering", "--scale", "moon"],
@@ -176,6 +185,98 @@ def test_interrupted_audit_says_how_to_go_on(run, scripted, tmp_path, monkeypatc
     assert code == 130
     assert "intarsia audit --resume" in one_line(err)
     assert run("audit", "--resume", str(tmp_path / "run"))[0] == 0
+
+
+def test_the_command_that_goes_on_can_be_pasted(run, scripted, tmp_path, monkeypatch):
+    def stop(self, context):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Echo, "run", stop)
+    code, _, err = run("audit", "good", "--out", str(tmp_path / "my run's"))
+    assert code == 130
+    words = shlex.split(err.partition("Go on with: ")[2])
+    assert words == ["intarsia", "audit", "--resume", str(tmp_path / "my run's")]
+
+
+def test_a_stop_before_the_folder_is_there_does_not_point_to_it(run, scripted, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("intarsia.audit.command.run_audit", stop)
+    code, _, err = run("audit", "good", "--out", str(tmp_path / "run"))
+    assert code == 130
+    assert "--resume" not in one_line(err)
+    assert "same command" in one_line(err)
+
+
+def test_a_terminated_audit_says_how_to_go_on(run, scripted, tmp_path, monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        patch.setattr(Echo, "run", lambda self, context: os.kill(os.getpid(), signal.SIGTERM))
+        code, _, err = run("audit", "good", "--out", str(tmp_path / "run"))
+    assert code == 128 + signal.SIGTERM
+    assert "intarsia audit --resume" in one_line(err)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert run("audit", "--resume", str(tmp_path / "run"))[0] == 0
+
+
+def test_ctrl_c_in_any_command_says_so(run, monkeypatch):
+    def stop():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("intarsia.core.doctor.doctor", stop)
+    code, out, err = run("doctor")
+    assert (code, out, one_line(err)) == (130, "", "Stopped.")
+
+
+def test_options_that_are_no_mapping_are_one_line(run, scripted, tmp_path):
+    for content in ("options: 3\n", "options: {echo: 3}\n"):
+        (tmp_path / "audit.yaml").write_text(content)
+        code, _, err = run("audit", "good", "--config", str(tmp_path / "audit.yaml"), "--set", "echo.items=3")
+        assert code == 2
+        assert "options" in one_line(err)
+
+
+def test_a_comparison_does_not_overwrite_an_audit(run, scripted, tmp_path):
+    for name in ("good", "bad"):
+        assert run("audit", name, "--out", str(tmp_path / name))[0] == 0
+    before = (tmp_path / "good" / "report.json").read_bytes()
+    code, _, err = run("compare", str(tmp_path / "good"), str(tmp_path / "bad"), "--out", str(tmp_path / "good"))
+    assert code == 2
+    assert "report would be lost" in one_line(err)
+    assert (tmp_path / "good" / "report.json").read_bytes() == before
+
+
+def test_an_audit_goes_on_when_its_reader_has_gone():
+    script = (
+        "import sys, time\n"
+        "from intarsia.audit.command import SteadyConsole, _echo\n"
+        "sys.stdin.readline()\n"
+        "console = SteadyConsole()\n"
+        "for _ in range(5): console.print('x' * 70000)\n"
+        "_echo('y' * 70000)\n"
+        "print('went on', file=sys.stderr)\n"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, stderr=pipe) as child:
+        child.stdout.close()
+        child.stdin.write(b"go\n")
+        child.stdin.close()
+        err = child.stderr.read().decode()
+        assert child.wait() == 0
+    assert err == "went on\n"
+
+
+def test_a_full_disk_behind_the_output_is_one_line(run, monkeypatch):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full here")
+    for arguments in (["rooms"], ["rooms", "--json"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "intarsia", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        assert done.returncode == 2
+        assert "disk is full" in one_line(done.stderr)
 
 
 def test_rooms_and_version(run):

@@ -5,6 +5,7 @@ Each command imports what it needs when it runs, and a room's commands come from
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -371,13 +372,24 @@ def _print_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=2, default=str, ensure_ascii=False))
 
 
+def _usage(error: Any) -> str:
+    """What is wrong with a command line, in one line."""
+    what = " ".join(error.format_message().split()).rstrip(".") + "."
+    where = getattr(error.ctx, "command_path", "") or "intarsia"
+    return f"Error: {what} Try: {where} --help"
+
+
 def main() -> None:
     """Entry point: errors that a user can mend end in one line and exit code 2."""
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         _add_rooms()
-        app(args=arguments, prog_name="intarsia")
+        # Out of its standalone mode typer leaves errors and exit codes to us; a Ctrl-C it turns into a code.
+        code = app(args=arguments, prog_name="intarsia", standalone_mode=False)
+        if code == EXIT_INTERRUPTED:
+            raise KeyboardInterrupt
+        sys.exit(code if isinstance(code, int) else 0)
     except IntarsiaError as error:
         if debug:
             raise
@@ -388,7 +400,16 @@ def main() -> None:
             raise
         typer.echo("Stopped.", err=True)
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader (head, less) has gone; there is nobody left to tell.
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:
+        if debug or error.errno != errno.ENOSPC:
+            raise
+        typer.echo("Error: The output cannot be written: the disk is full. Free some space and run again.", err=True)
+        sys.exit(2)
+    except Exception as error:
+        # Typer's own copy of click has no public name for the errors of a command line.
+        if debug or not hasattr(error, "format_message"):
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.exit(2)
+        typer.echo(_usage(error), err=True)
+        sys.exit(2)

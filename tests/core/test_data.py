@@ -210,7 +210,8 @@ def test_missing_things_are_named(tmp_path: Path) -> None:
         load(str(tmp_path / "question.jsonl"))
     with pytest.raises(DataError, match="is a folder"):
         load(str(tmp_path))
-    with pytest.raises(DataError, match="Did you mean gsm8k"):
+    # A wrong name is a mistake in the settings: no study may go on without that set.
+    with pytest.raises(ConfigError, match="Did you mean gsm8k"):
         load("gsm8")
     with pytest.raises(ConfigError, match="empty"):
         load("  ")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, get_args
 
 import typer
@@ -21,7 +27,7 @@ from intarsia.audit.config import (
 )
 from intarsia.audit.dryrun import Planned, plan_audit
 from intarsia.audit.engine import Listener, default_folder, run_audit
-from intarsia.audit.folder import RunFolder
+from intarsia.audit.folder import SETTINGS, RunFolder
 from intarsia.audit.gate import REGRESSION, gate
 from intarsia.core.data import parse_mapping
 from intarsia.core.errors import ConfigError, IntarsiaError
@@ -34,6 +40,30 @@ from intarsia.rooms import audit_studies, reproductions
 from intarsia.rooms import room as find_room
 
 EXIT_GATE = 3
+
+
+class SteadyConsole(Console):
+    """Falls silent when its reader (`head`, `less`) has gone; the work goes on."""
+
+    def on_broken_pipe(self) -> None:
+        """Sends what is still printed nowhere."""
+        self.quiet = True
+        _to_nowhere(sys.stderr if self.stderr else sys.stdout)
+
+
+def _to_nowhere(stream: Any) -> None:
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, stream.fileno())
+    os.close(devnull)
+
+
+def _echo(text: str) -> None:
+    """Print to standard output, or to nobody when the reader has gone."""
+    try:
+        typer.echo(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _to_nowhere(sys.stdout)
 
 
 class TerminalListener(Listener):
@@ -91,7 +121,7 @@ def audit_command(
             "Run `intarsia audit TUNED BASE --baseline BASE --fail-on regression`.",
         )
     studies = {study.name: study for study in audit_studies()}
-    console = Console(stderr=as_json)
+    console = SteadyConsole(stderr=as_json)
     if dry_run:
         _print_plan(plan_audit(config, studies, opening), console, as_json)
         return 0
@@ -99,16 +129,16 @@ def audit_command(
     chosen = choose_studies(studies, config.studies)
     trouble: IntarsiaError | None = None
     try:
-        with VerdictTable(console, len(chosen) * len(config.models), config.models) as table:
+        with _terminable(), VerdictTable(console, len(chosen) * len(config.models), config.models) as table:
             report = run_audit(config, out, studies=studies, opening=opening, listener=TerminalListener(table))
-    except KeyboardInterrupt:
-        raise Interrupted(out) from None
+    except KeyboardInterrupt as stop:
+        raise Interrupted(out, 128 + signal.SIGTERM if isinstance(stop, _Terminated) else 130) from None
     except IntarsiaError as error:
         if not hasattr(error, "report"):
             raise
         trouble, report = error, error.report
     if as_json:
-        typer.echo(to_json(report))
+        _echo(to_json(report))
     _close(report, console, out / "report.html")
     if trouble is not None:
         raise IntarsiaError(trouble.message, trouble.hint)
@@ -120,8 +150,38 @@ class Interrupted(IntarsiaError):
 
     exit_code = 130
 
-    def __init__(self, out: Path) -> None:
-        super().__init__("Stopped; everything finished is kept.", f"Go on with: intarsia audit --resume {out}")
+    def __init__(self, out: Path, exit_code: int = 130) -> None:
+        if (out / SETTINGS).is_file():
+            again = f"Go on with: intarsia audit --resume {shlex.quote(str(out))}"
+            super().__init__("Stopped; everything finished is kept.", again)
+        else:
+            super().__init__("Stopped before anything was asked.", "Start it again with the same command.")
+        self.exit_code = exit_code
+
+
+class _Terminated(KeyboardInterrupt):
+    """A scheduler or the system ends the process."""
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM stop the audit as Ctrl-C does: with a word on how to go on."""
+    owner = os.getpid()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # A forked worker has nobody to tell.
+            os._exit(128 + number)
+        raise _Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # Only the main thread may set a handler.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _typed(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,6 +196,9 @@ def _settings(given: Mapping[str, Any], config_file: Path | None, settings: Sequ
     if "mapping" in typed:
         typed["mapping"] = parse_mapping(typed["mapping"])
     values.update(typed)
+    held = values.get("options")
+    if held and not (isinstance(held, Mapping) and all(isinstance(chosen, Mapping) for chosen in held.values())):
+        raise ConfigError("The options are not mappings, one a study.", "Write `options: {capability: {items: 50}}`.")
     if settings:
         options = {name: dict(chosen) for name, chosen in (values.get("options") or {}).items()}
         for name, chosen in parse_settings(settings).items():
@@ -154,7 +217,7 @@ def _close(report: Report, console: Console, where: Path | None) -> None:
     if report.contrasts:
         console.print()
         print_contrasts(report.contrasts, console)
-    console.print(f"\n{summary(report)}", highlight=False, markup=False)
+    console.print(f"\n{summary(report)}", highlight=False, markup=False, soft_wrap=not console.is_terminal)
     if where is not None:
         console.print(f"Report: {where}", highlight=False, markup=False, soft_wrap=True)
 
@@ -172,7 +235,7 @@ def _gate(report: Report, patterns: Sequence[str], judged: Any, console: Console
 
 def _print_plan(rows: Sequence[Planned], console: Console, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps([row._asdict() for row in rows], indent=2))
+        _echo(json.dumps([row._asdict() for row in rows], indent=2))
         return
     for row in rows:
         time = "" if row.seconds is None else f", at most about {row.seconds:.0f} s"
@@ -181,19 +244,22 @@ def _print_plan(rows: Sequence[Planned], console: Console, as_json: bool) -> Non
             if row.skip
             else f"{row.calls:,} calls, {row.prompt_tokens:,} prompt tokens, up to {row.new_tokens:,} new tokens{time}"
         )
-        console.print(f"{row.study} on {row.target}: {what}", highlight=False, markup=False)
+        wrap = not console.is_terminal
+        console.print(f"{row.study} on {row.target}: {what}", highlight=False, markup=False, soft_wrap=wrap)
         for step in row.steps:
-            console.print(f"  {step}", style="dim", highlight=False, markup=False)
+            console.print(f"  {step}", style="dim", highlight=False, markup=False, soft_wrap=wrap)
 
 
 def compare_command(a: Path, b: Path, fail_on: Sequence[str], out: Path | None, as_json: bool) -> int:
     """Compare two finished audits; returns the exit code."""
+    if out is not None and (out / SETTINGS).exists():
+        raise ConfigError(f"{out} holds an audit, whose report would be lost.", "Give another --out.")
     report = compare(a, b)
-    console = Console(stderr=as_json)
+    console = SteadyConsole(stderr=as_json)
     if out is not None:
         report.save(out)
     if as_json:
-        typer.echo(to_json(report))
+        _echo(to_json(report))
     _close(report, console, out / "report.html" if out is not None else None)
     return _gate(report, fail_on, "fail", console)
 
@@ -217,7 +283,7 @@ def reproduce_command(
         raise ConfigError(
             f"The room {found.name} has nothing to reproduce yet ({found.state}).", "`intarsia rooms` shows which have."
         )
-    console = Console(stderr=as_json)
+    console = SteadyConsole(stderr=as_json)
     if dry_run:
         for study in studies:
             plan = study.plan(Context(scale=scale, seeds=seeds, seed=seed, options=study.Options()))
@@ -239,6 +305,6 @@ def reproduce_command(
             finished=listener.finished,
         )
     if as_json:
-        typer.echo(to_json(report))
+        _echo(to_json(report))
     _close(report, console, out / f"{found.name}.json")
     return 0

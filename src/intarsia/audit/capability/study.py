@@ -54,7 +54,7 @@ class CapabilityOptions(BaseModel):
 
     Attributes:
         sets: Names for `intarsia.core.data.load`, or `auto`: generated sets, and well-known ones that are at hand.
-        items: Most questions of each set; by budget when omitted.
+        items: Most questions of each set, 100,000 at most; by budget when omitted.
         shots: Worked examples a prompt; 3 when omitted (the sets' own), none for the user's own data without examples.
         style: How prompts are laid out; `auto` uses chat turns where the model has a chat template.
         max_new_tokens: Most new tokens an answer may have; by kind of answer when omitted.
@@ -64,7 +64,7 @@ class CapabilityOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     sets: tuple[str, ...] | Literal["auto"] = "auto"
-    items: int | None = Field(None, ge=1)
+    items: int | None = Field(None, ge=1, le=100_000)
     shots: int | None = Field(None, ge=0, le=32)
     style: Literal["auto", "turns", "single", "plain"] = "auto"
     max_new_tokens: int | None = Field(None, ge=1)

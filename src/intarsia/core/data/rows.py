@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from intarsia.core.errors import DataError
+from intarsia.core.errors import ConfigError, DataError
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt")
 _HUB_ID = re.compile(
@@ -51,6 +51,7 @@ def read_rows(
         suggestions: Other names the user may have meant.
 
     Raises:
+        ConfigError: That is no name of a set.
         DataError: There is no such file or set, or it cannot be read.
     """
     path = Path(source).expanduser()
@@ -64,7 +65,7 @@ def read_rows(
     if match is None:
         near = difflib.get_close_matches(source, suggestions, n=1)
         guess = f"Did you mean {near[0]}? " if near else ""
-        raise DataError(
+        raise ConfigError(
             f"There is no data set {source!r}.",
             f"{guess}Give a file, a hub id org/name, or one of {', '.join(suggestions)}.",
         )
