@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intarsia.core.report import html as html_module
-from intarsia.core.report import to_html
-from intarsia.core.study import Claim, Example, Passage, Report, Result, Table
+from intarsia.core.report import outline, to_html
+from intarsia.core.study import Claim, Example, Passage, Remedy, Report, Result, Table
 
 
 @lru_cache
@@ -183,6 +183,29 @@ def test_the_verdict_table_comes_first_and_says_everything():
         assert part in said, part
     for word in ("Pass", "Fail", "Inconclusive", "Not measurable", "Skipped", "Better", "Worse", "No difference shown"):
         assert f" {word} " in said, word  # never color alone
+
+
+def test_what_to_do_comes_before_all_else_what_is_wrong_first_and_each_step_once():
+    more = Remedy(text="Ask more.", command="intarsia audit m --budget full")
+    states = ("inconclusive", "pass", "fail", "inconclusive", "skipped", "fail", "fail")
+    claims = [
+        Claim(
+            name=f"c{i}", question="?", state=state, remedy=more if state == "inconclusive" else Remedy(text=f"Do {i}.")
+        )
+        for i, state in enumerate(states)
+    ]
+    result = Result(study="s", kind="audit", question="?", target="m", claims=tuple(claims))
+    report = Report(title="t", targets=("m",), results=(result,))
+    assert [(step.state, step.names) for step in outline.steps(report)] == [
+        ("fail", ("c2",)), ("fail", ("c5",)), ("fail", ("c6",)), ("inconclusive", ("c0", "c3")), ("skipped", ("c4",)),
+    ]  # fmt: skip
+    said = Page(to_html(report)).said
+    first = said[said.index("What to do first") : said.index("How to read this")]
+    assert [text in first for text in ("Do 2.", "Do 5.", "Do 6.", "Ask more.", "Do 1.")] == [True] * 3 + [False] * 2
+    assert "2 more stand in the table" in first
+    both = Report(title="t", targets=("m", "n"), results=(result, result.model_copy(update={"target": "n"})))
+    assert outline.steps(both)[0].names == ("m: c2", "n: c2")
+    assert "What to do first" not in to_html(Report(title="t"))
 
 
 def test_every_badge_has_a_sign_that_exists():

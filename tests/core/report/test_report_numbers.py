@@ -64,6 +64,7 @@ def test_p_values(p, shown):
 def test_memory_is_in_binary_units():
     assert numbers.memory(512) == "512 B"
     assert numbers.memory(2_400_000_000) == "2.24 GiB"
+    assert numbers.memory(1002 * 2**20) == "1002 MiB"
 
 
 @given(

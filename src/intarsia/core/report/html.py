@@ -28,6 +28,8 @@ PASSAGE_LIMIT = 8000
 EXAMPLES = 40
 TABLE_ROWS = 200
 SLICES = 60
+STEPS = 3
+STEP_NAMES = 4
 
 _MODEL_FACTS = ("source", "repo", "path", "url", "revision", "sha256", "hash", "dtype", "device", "licence", "license")
 
@@ -59,7 +61,8 @@ def to_html(report: Report) -> str:
         models=_models(report),
         model_facts=_model_facts,
         versions=_versions(report),
-        limits={"examples": EXAMPLES, "rows": TABLE_ROWS, "slices": SLICES},
+        todo=outline.steps(report),
+        limits={"steps": STEPS, "names": STEP_NAMES, "examples": EXAMPLES, "rows": TABLE_ROWS, "slices": SLICES},
         style=Markup((FOLDER / "style.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -168,7 +168,7 @@ def memory(size: int) -> str:
     scaled = float(size)
     for unit in ("B", "KiB", "MiB"):
         if abs(scaled) < 1024:
-            return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.3g} {unit}"
+            return f"{scaled:.0f} {unit}" if unit == "B" or scaled >= 999.5 else f"{scaled:.3g} {unit}"
         scaled /= 1024
     return f"{scaled:,.3g} GiB" if scaled < 1000 else f"{scaled:,.0f} GiB"
 

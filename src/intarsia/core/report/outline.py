@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from intarsia.core.report import numbers
-from intarsia.core.study import Claim, Contrast, Report, Result, State
+from intarsia.core.study import Claim, Contrast, Remedy, Report, Result, State
 
 STATES: tuple[State, ...] = get_args(State)
 ContrastState = Literal["better", "worse", "no difference shown", "not comparable"]
@@ -135,6 +135,38 @@ def contrast_summary(report: Report) -> str:
         said = ", ".join(f"{state} in {counts[state]}" for state in get_args(ContrastState) if counts[state])
         sentences.append(f"{b} against {a}, paired over {_plural(len(contrasts), 'measure')}: {said}.")
     return " ".join(sentences)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do, for all the questions that it answers.
+
+    Attributes:
+        state: Of those questions.
+        remedy: What to do.
+        names: `model: claim` with several models, else `claim`.
+    """
+
+    state: State
+    remedy: Remedy
+    names: tuple[str, ...]
+
+
+def steps(report: Report) -> list[Step]:
+    """What to do first: remedies of failed questions, then of those that could not be decided or asked.
+
+    Questions with one remedy make one step.
+    """
+    several = len(targets_of(report)) > 1
+    groups: dict[tuple[State, Remedy], list[str]] = {}
+    for result in report.results:
+        for claim in result.claims:
+            if claim.remedy is not None and claim.state != "pass":
+                name = f"{result.target}: {claim.name}" if several and result.target else claim.name
+                groups.setdefault((claim.state, claim.remedy), []).append(name)
+    # The order of states, from what was shown to be wrong to what was not asked; stable within one.
+    found = [Step(state, remedy, tuple(names)) for (state, remedy), names in groups.items()]
+    return sorted(found, key=lambda step: STATES.index(step.state))
 
 
 def threshold_text(claim: Claim) -> str:

@@ -149,7 +149,7 @@ def plain_line(entry: outline.Row) -> str:
         parts.append(f"worst {claim.worst.name} {numbers.show(claim.worst.value, claim.unit)}")
     if claim.reason:
         parts.append(claim.reason)
-    if claim.remedy is not None:
+    if claim.remedy is not None and claim.state != "pass":
         parts.append(f"-> {claim.remedy.text} {claim.remedy.command}".rstrip())
     return _joined(parts)
 
