@@ -327,6 +327,20 @@ def test_reasoning_tasks_take_turns_and_repeat() -> None:
         reasoning_tasks(4, tasks="countdown")
 
 
+def test_neighboring_seeds_and_levels_ask_other_questions() -> None:
+    """The library adds item numbers to seeds: with the seed as it is, seed 1 would ask nearly all that seed 0 does."""
+    tasks = ("needle_haystack", "string_insertion", "spell_backward")
+    first, second = (reasoning_tasks(120, seed=seed, tasks=tasks) for seed in (0, 1))
+    assert not {item.question for item in first.items} & {item.question for item in second.items}
+    needles = [item for item in first.items if item.slices["task"] == "needle_haystack"]
+    openings = [item.question.split(".")[0] for item in needles]
+    assert len(set(openings)) == len(needles), "an easy item would be the beginning of a standard one"
+
+
+def test_a_large_set_of_number_sequences_ends() -> None:
+    assert len(reasoning_tasks(400, seed=4, tasks="number_sequence").items) == 400
+
+
 @needs_real
 @pytest.mark.parametrize(
     ("name", "count"), [("gsm8k", 1319), ("math500", 496), ("svamp", 996), ("mawps/multiarith", 576)]

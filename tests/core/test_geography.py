@@ -80,3 +80,12 @@ def test_bad_requests() -> None:
         geography(3, tasks="rivers")
     with pytest.raises(ConfigError):
         geography(0)
+
+
+def test_no_question_holds_its_answer() -> None:
+    whole = geography(5000)
+    for item in (*whole.items, *whole.shots):
+        for answer in (str(item.answer), *item.aliases):
+            if item.meta.get("iso") in ("US", "GB") or len(answer) <= 3:
+                continue
+            assert answer.lower() not in item.question.lower(), item

@@ -81,7 +81,6 @@ _CAPITAL_NAMES = {
     "IN": ("Delhi",),
     "ZA": ("Cape Town", "Bloemfontein", "Tshwane"),
     "BO": ("La Paz",),
-    "NL": ("The Hague",),
     "MM": ("Nay Pyi Taw", "Naypyitaw", "Nay Pyi Daw"),
     "LK": ("Sri Jayawardenepura Kotte", "Sri Jayewardenepura Kotte", "Kotte"),
     "BJ": ("Cotonou",),
@@ -100,7 +99,6 @@ _CAPITAL_NAMES = {
     "CL": ("Santiago de Chile",),
     "GT": ("Guatemala",),
     "ID": ("Nusantara",),
-    "TZ": ("Dar es Salaam",),
     "KP": ("P'yongyang",),
     "BR": ("Brasilia, DF",),
     "MV": ("Male",),
@@ -113,7 +111,7 @@ _CAPITAL_NAMES = {
 _CAPITALS = {"KZ": "Astana", "MM": "Naypyidaw"}
 # Capitals that were moved or are shared: fine to ask for with their aliases, but they name no single country's seat.
 _NO_CAPITAL = frozenset({"IL", "LK", "GQ", "ID", "CI", "BI"})
-_NO_CURRENCY = frozenset({"BG", "BA", "CU", "EC", "HR", "IL", "SL", "SV", "TL", "VE", "ZW"})
+_NO_CURRENCY = frozenset({"BG", "BA", "CU", "EC", "HR", "IL", "PA", "SL", "SV", "TL", "VE", "ZW"})
 _CURRENCY_FORMS = {
     "CN": ("Yuan", ("Renminbi", "RMB", "Yuan Renminbi", "Renminbi yuan")),
     "BY": ("Ruble", ("Rouble",)),
@@ -199,11 +197,16 @@ def _ask(country: dict[str, Any], task: str, known: bool) -> Item | None:
         if answer in country["name"] or _overlap(answer, country["name"]):
             return None
         aliases = [*_CONTINENT_NAMES.get(code, ()), *_TWO_CONTINENTS.get(iso, ())]
+        if country["name"] in aliases:
+            return None
     else:
         if iso in _NO_CURRENCY:
             return None
         question = f"What is the currency of {name} called?"
         answer, extra = _CURRENCY_FORMS.get(iso, (country["currencyname"], ()))
+        # "What is the currency of Afghanistan called?" gives the afghani away.
+        if _overlap(answer, country["name"]):
+            return None
         aliases = [*extra, f"{answer}s", country["currencycode"]]
         match = "ending"
     meta: dict[str, Any] = {"aliases": list(aliases), "iso": iso}
