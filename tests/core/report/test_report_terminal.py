@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from intarsia.core.report import VerdictTable, print_contrasts, print_report
+from intarsia.core.study import Claim, Remedy, Result
 
 
 def console(width: int = 80, terminal: bool = True, encoding: str = "") -> Console:
@@ -49,6 +50,21 @@ def test_rows_appear_as_results_finish():
     assert "gemma-3-270m: " not in between
     assert "gemma-3-270m: Does it add" in printed(one)
     assert printed(one).count("Effect with interval") == 1
+
+
+def test_a_command_that_mends_several_rows_is_printed_once_in_a_terminal_and_in_every_line_elsewhere():
+    command = "intarsia audit m --budget quick"
+    claims = [
+        Claim(name=f"c{i}", question="?", state="inconclusive", remedy=Remedy(text="Ask more.", command=command))
+        for i in range(3)
+    ]
+    result = Result(study="s", kind="audit", question="?", target="m", claims=tuple(claims))
+    for terminal, times in ((True, 1), (False, 3)):
+        one = console(terminal=terminal)
+        VerdictTable(one).add(result)
+        assert printed(one).count(command) == times
+        assert printed(one).count("Ask more.") == 3
+        assert printed(one).count("the command above") == 3 - times
 
 
 def test_outside_a_terminal_there_is_one_plain_line_a_claim_and_no_progress():

@@ -66,6 +66,7 @@ class VerdictTable:
         self._several = len(tuple(targets)) > 1
         self._started = False
         self._done = 0
+        self._told: set[str] = set()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
@@ -122,8 +123,12 @@ class VerdictTable:
         if not self._started:
             self.console.print(_heading(self._wide))
             self._started = True
-        for part in _row(entry, self._several, self._wide):
+        remedy = entry.claim.remedy
+        known = remedy is not None and remedy.command in self._told
+        for part in _row(entry, self._several, self._wide, known):
             self.console.print(part)
+        if remedy is not None and remedy.command and entry.claim.state != "pass":
+            self._told.add(remedy.command)
 
     @property
     def _wide(self) -> bool:
@@ -296,7 +301,8 @@ def _heading(wide: bool) -> RenderableType:
     return grid
 
 
-def _row(entry: outline.Row, several: bool, wide: bool) -> list[RenderableType]:
+def _row(entry: outline.Row, several: bool, wide: bool, known: bool = False) -> list[RenderableType]:
+    """A claim as printable parts; `known` says that the command of its remedy has been printed before."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -350,7 +356,9 @@ def _row(entry: outline.Row, several: bool, wide: bool) -> list[RenderableType]:
     parts: list[RenderableType] = [grid]
     if claim.remedy is not None and claim.state != "pass":
         todo = Text(f"\u2192 {clean(claim.remedy.text)}", overflow="fold")
-        if claim.remedy.command:
+        if known:
+            todo.append(" (the command above)", "dim")
+        elif claim.remedy.command:
             todo.append(f"\n{clean(claim.remedy.command)}", "cyan")
         parts.append(Padding(todo, (0, 0, 0, 18)))
     return parts
