@@ -207,12 +207,32 @@ def test_questions_without_an_answer_count_for_nothing_and_are_told() -> None:
     ]
     result = run(ScriptedTarget(answer), data=dataset(items), options={"sets": ()})
     assert result.claim("accuracy.own").n == 7
+    assert "3 of 10 questions got no answer and are left out" in result.claim("accuracy.own").reason
     assert any("3 of 10 questions got no answer" in note and "too long" in note for note in result.notes)
     nothing = run(ScriptedTarget(answer), data=dataset(items[:3]), options={"sets": ()})
     claim = nothing.claim("accuracy.own")
     assert (claim.state, claim.value) == ("not measurable", None)
     assert "too long" in claim.reason
     assert json.loads(nothing.body())["study"] == "capability"
+
+
+def test_answers_that_were_cut_off_do_not_make_a_model_fail() -> None:
+    """They count as wrong; that alone must not say that a model with more to say is no better than guessing."""
+
+    def answer(prompt: Prompt) -> Completion:
+        cut = int(question(prompt).split()[0].removeprefix("q")) % 2 == 0
+        return Completion(text="well let me", token_count=3, finish_reason="length" if cut else "stop")
+
+    items = [Item(id=str(i), question=f"q{i} ?", answer="yes", kind="word") for i in range(60)]
+    claim = run(ScriptedTarget(answer), data=dataset(items), options={"sets": (), "items": 60}).claim("accuracy.own")
+    assert (claim.value, claim.truncated) == (0.0, 30)
+    assert claim.state == "fail", "half of them right would not beat a guesser who is always right"
+    spread = [item.model_copy(update={"answer": f"word {i % 4}"}) for i, item in enumerate(items)]
+    claim = run(ScriptedTarget(answer), data=dataset(spread), options={"sets": (), "items": 60}).claim("accuracy.own")
+    assert claim.state == "inconclusive"
+    assert "30 of 60 answers were cut off" in claim.reason
+    whole = ScriptedTarget(lambda prompt: "well let me")
+    assert run(whole, data=dataset(spread), options={"sets": (), "items": 60}).claim("accuracy.own").state == "fail"
 
 
 def test_own_questions_without_gold_answers_are_still_useful() -> None:

@@ -132,3 +132,42 @@ def test_nothing_shared_is_an_error():
     b = Report(title="b", targets=("b",), results=(result("b", measure([1, 0]), study="other"),))
     with pytest.raises(DataError, match="share no measure"):
         compare(a, b)
+
+
+def test_other_examples_and_other_room_are_said():
+    sides = []
+    for name, shots, room in (("a", 3, 16), ("b", 0, 2048)):
+        made = result(name, measure([1, 0, 1]))
+        data = {"stories": {"shots": shots, "max_new_tokens": room}}
+        sides.append(made.model_copy(update={"provenance": made.provenance.model_copy(update={"data": data})}))
+    (found,) = contrasts(sides, ("a", "b"))
+    assert "stories with 3 and 0 worked examples" in found.reason
+    assert "16 and 2048 new tokens" in found.reason
+
+
+def test_holm_changes_a_verdict():
+    """One of 20 measures has p = 0.039 by itself; in 20 looks that shows nothing."""
+    x, y = [1] * 8 + [0] * 32, [0] * 8 + [1] + [0] * 31
+    names = [f"m{i}" for i in range(20)]
+    same = [1, 0] * 20
+    a = result("a", measure(x, name=names[0]), *(measure(same, name=name) for name in names[1:]))
+    b = result("b", measure(y, name=names[0]), *(measure(same, name=name) for name in names[1:]))
+    first = contrasts([a, b], ("a", "b"))[0]
+    alone = contrasts([result("a", measure(x)), result("b", measure(y))], ("a", "b"))[0]
+    assert alone.p_holm == pytest.approx(alone.p_value)
+    assert first.p_value == pytest.approx(alone.p_value)
+    assert first.p_holm == pytest.approx(20 * first.p_value)
+    assert (alone.state, first.state) == ("worse", "no difference shown")
+
+
+def test_the_figures_say_which_model_is_which():
+    found = one([1] * 20 + [0] * 10, [0] * 20 + [0] * 5 + [1] * 5)
+    assert (found.value_a, found.value_b) == (pytest.approx(20 / 30), pytest.approx(5 / 30))
+    assert found.difference == pytest.approx(-0.5)
+    assert (found.only_a, found.only_b) == (20, 5)
+    assert found.interval.low < -0.5 < found.interval.high < 0
+    assert found.state == "worse"
+    turned = contrasts(
+        [result("a", measure([1] * 20 + [0] * 10)), result("b", measure([0] * 25 + [1] * 5))], ("a", "b"), "b"
+    )[0]
+    assert (turned.a, turned.state) == ("b", "better")

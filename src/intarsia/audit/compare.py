@@ -116,11 +116,19 @@ def _p(contrast: Contrast) -> float:
 
 
 def _style_note(result: Result, other: Result | None) -> str:
-    """Says when the two models were not asked in the same way."""
+    """Says when the two models were not asked in the same way: layout, examples, room for an answer."""
     if other is None:
         return ""
     mine, theirs = result.provenance.options.get("style"), other.provenance.options.get("style")
-    return f"asked differently: {mine} and {theirs}" if mine != theirs else ""
+    parts = [f"{mine} and {theirs}"] if mine != theirs else []
+    for name, how in result.provenance.data.items():
+        same = other.provenance.data.get(name)
+        if not isinstance(how, dict) or not isinstance(same, dict):
+            continue
+        for key, what in (("shots", "worked examples"), ("max_new_tokens", "new tokens at most")):
+            if how.get(key) != same.get(key):
+                parts.append(f"{name} with {how.get(key)} and {same.get(key)} {what}")
+    return f"asked differently: {'; '.join(parts)}" if parts else ""
 
 
 def _contrast(study: str, a: str, b: str, mine: Measure, theirs: Measure, note: str) -> Contrast:

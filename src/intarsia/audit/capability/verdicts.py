@@ -332,7 +332,18 @@ def _accuracy_state(asked: Asked) -> tuple[State, Threshold]:
     line = max(asked.floor.value, LEAST_LINE)
     threshold = Threshold(value=line, direction=">=", origin="house rule: a model must beat guessing on the same items")
     interval = wilson(sum(outcome.correct for outcome in answered), len(answered))
-    return judge(asked.accuracy or 0.0, interval, threshold), threshold
+    state = judge(asked.accuracy or 0.0, interval, threshold)
+    if state == "fail" and _cut_short(asked):
+        # Answers that were cut off count as wrong; had they been right, would the model still fail?
+        best = sum(outcome.correct for outcome in answered) + _cut_short(asked)
+        if judge(best / len(answered), wilson(best, len(answered)), threshold) != "fail":
+            state = "inconclusive"
+    return state, threshold
+
+
+def _cut_short(asked: Asked) -> int:
+    """Answers that were cut off before a right one came."""
+    return sum(outcome.completion.truncated and not outcome.correct for outcome in asked.answered)
 
 
 def _accuracy(asked: Asked, scale: str, model: str) -> Claim:
@@ -372,6 +383,12 @@ def _accuracy(asked: Asked, scale: str, model: str) -> Claim:
         "fail": f"no better than guessing ({percent(threshold.value)}): at the floor, a further loss could not show",
         "inconclusive": f"guessing ({percent(threshold.value)}) lies in the interval: too few items, or at the floor",
     }[state]
+    if state == "inconclusive" and threshold.value > interval.high:
+        reason = f"not shown to be worse than guessing ({percent(threshold.value)}) either: give answers more room"
+    if state != "pass" and (cut := _cut_short(asked)):
+        reason += f"; {cut} of {len(answered)} answers were cut off and count as wrong"
+    if silent := len(asked.outcomes) - len(answered):
+        reason += f"; {silent} of {len(asked.outcomes)} questions got no answer and are left out"
     if ceiling:
         reason += "; at the ceiling, so an improvement could not show: ask harder questions"
     details: dict[str, JsonValue] = {
