@@ -118,6 +118,7 @@ def test_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     check = doctor.check_hub()
     assert check.ok is None
     assert "does not answer" in check.detail
+    assert "urlopen" not in check.detail
     assert check.fix
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "HF_HUB_OFFLINE" in doctor.check_hub().detail

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,8 @@ from rich.console import Console
 
 from intarsia.core.errors import BackendError, ConfigError, DataError, ModelError
 from intarsia.core.recipes import load_recipe
+from intarsia.core.sampling import Sampling
+from intarsia.core.target import Target
 from intarsia.core.training import TrainReport, train_command
 from intarsia.core.training.run_folder import SEAL, RunFolder, is_whole
 from intarsia.core.training.sft import SFTRecipe
@@ -141,6 +144,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from intarsia.core.recipes import load_recipe
+from intarsia.core.sampling import Sampling
+from intarsia.core.target import Target
 
 def progress(what, done, total):
     if done == 4 and what != "training":
@@ -187,6 +192,8 @@ RUN = """
 import sys
 from pathlib import Path
 from intarsia.core.recipes import load_recipe
+from intarsia.core.sampling import Sampling
+from intarsia.core.target import Target
 load_recipe(sys.argv[1]).run(Path(sys.argv[2]))
 """
 
@@ -563,6 +570,21 @@ def test_the_command_prints_a_summary_and_no_bar_without_a_terminal(
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err == ""
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 4}], ids=["all weights", "adapters"])
+def test_the_summary_ends_with_the_audit_of_what_was_trained(make: Any, base: Path, tmp_path: Path, lora: Any) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(make(lora=lora, training__steps=1).to_yaml(), encoding="utf-8")
+    shown = io.StringIO()
+    report = train_command(path, out=tmp_path / "run", console=Console(file=shown, width=60, force_terminal=False))
+    assert report is not None
+    command = shown.getvalue().splitlines()[-1]
+    assert command == report.audit_command
+    _, _, first, second = shlex.split(command)
+    assert first == str(base)
+    with Target.parse(second) as tuned:
+        assert tuned.generate(["one"], Sampling(max_new_tokens=2))[0].finish_reason != "error"
 
 
 def test_the_command_draws_a_bar_on_a_terminal(recipe_file: Path, tmp_path: Path) -> None:

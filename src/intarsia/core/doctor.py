@@ -203,7 +203,9 @@ def check_hub() -> Check:
         if error.code >= 500:
             return Check("hub", None, f"answers with error {error.code}", "Try again later.")
     except (OSError, ValueError) as error:
-        return Check("hub", None, f"does not answer: {_one_line(error)}", "Check the network, or use a local folder.")
+        reason = getattr(error, "reason", error)  # what urllib wraps is clearer than its wrapping
+        said = _one_line(reason) if isinstance(reason, BaseException) else str(reason)
+        return Check("hub", None, f"does not answer: {said}", "Check the network, or use a local folder.")
     return Check("hub", True, f"answers; {token}")
 
 

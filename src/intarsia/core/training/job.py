@@ -84,7 +84,7 @@ def need_extra() -> None:
 
     missing = [name for name in ("trl", "peft") if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"Training needs {' and '.join(missing)}, which is not installed.", f"Run: {EXTRA}.")
+        raise ConfigError(f"Training needs {' and '.join(missing)}, not installed here.", f"Run: {EXTRA}")
 
 
 def load_for_training(recipe: TrainRecipe, *, weights: bool = True) -> Loaded:

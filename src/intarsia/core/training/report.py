@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -69,6 +70,13 @@ class TrainReport(BaseModel):
         """Folder of the trained model; a full model, or an adapter to be loaded as `base+folder`."""
         return Path(self.out) / "model"
 
+    @property
+    def audit_command(self) -> str:
+        """The command that holds the trained model against the one that it came from."""
+        # Of an adapter only the adapter is trained; its name is that of the base and the folder.
+        tuned = str(self.model_path) if self.trainable == self.parameters else f"{self.model}+{self.model_path}"
+        return f"intarsia audit {shlex.quote(self.model)} {shlex.quote(tuned)}"
+
 
 def summarize(report: TrainReport, console: Console) -> None:
     """Print a report: a few lines of figures, then the notes, then what to do next."""
@@ -81,6 +89,9 @@ def summarize(report: TrainReport, console: Console) -> None:
     console.print(table)
     for note in report.notes:
         console.print(f"Note: {note}", style="yellow", markup=False)
+    if report.status != "planned":
+        console.print("\nWhat did it change?")
+        console.print(report.audit_command, style="cyan", markup=False, highlight=False, soft_wrap=True)
 
 
 def summary_lines(report: TrainReport) -> list[tuple[str, str]]:
