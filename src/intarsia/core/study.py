@@ -339,7 +339,7 @@ class Contrast(_Shape):
     Attributes:
         measure: The measure's name.
         study: The study it comes from.
-        a: Name of the first target (BEFORE, or the tuned model in `audit TUNED BASE`).
+        a: Name of the target that the other is held against: the baseline, the first one when none is named.
         b: Name of the second.
         value_a: Mean over the shared items.
         value_b: Mean over the shared items.
