@@ -235,6 +235,17 @@ def test_answers_that_were_cut_off_do_not_make_a_model_fail() -> None:
     assert run(whole, data=dataset(spread), options={"sets": (), "items": 60}).claim("accuracy.own").state == "fail"
 
 
+def test_a_refusal_that_is_right_counts_as_right_and_not_as_refused() -> None:
+    items = [Item(id=str(i), question=f"q{i}", answer="7", kind="number") for i in range(10)]
+    result = run(
+        ScriptedTarget(lambda prompt: "I'm sorry, but I can't help. It is 7."),
+        data=dataset(items),
+        options={"sets": ()},
+    )
+    assert result.claim("accuracy.own").value == 1.0
+    assert result.claim("refusals").value == 0.0
+
+
 def test_own_questions_without_gold_answers_are_still_useful() -> None:
     items = [Item(id=str(i), question=f"q{i}", kind="free") for i in range(20)]
     result = run(ScriptedTarget(lambda prompt: "some text"), data=dataset(items), options={"sets": ()})

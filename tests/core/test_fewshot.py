@@ -79,3 +79,15 @@ def test_without_akin_examples_the_first_ones_are_shown() -> None:
 def test_the_style_follows_the_target() -> None:
     assert style_for(ScriptedTarget(["x"])) == "turns"
     assert style_for(ScriptedTarget(["x"], capabilities={"generate"})) == "plain"
+
+
+@pytest.mark.parametrize("name", ["stories", "geography", "reasoning-gym"])
+def test_every_question_gets_as_many_examples_as_are_asked_for(name: str) -> None:
+    found = load(name, limit=60)
+    for item in found.items:
+        shown = shots_for(item, found.shots, 3)
+        assert len(shown) == len({shot.id for shot in shown}) == 3
+        assert shown[0] == shots_for(item, found.shots, 1)[0], "fewer examples are the first of more"
+        assert all(shot.question != item.question for shot in shown)
+        key = "task" if "task" in item.slices else "level"
+        assert {shot.slices[key] for shot in shown} == {item.slices[key]}
