@@ -171,3 +171,11 @@ def test_the_figures_say_which_model_is_which():
         [result("a", measure([1] * 20 + [0] * 10)), result("b", measure([0] * 25 + [1] * 5))], ("a", "b"), "b"
     )[0]
     assert (turned.a, turned.state) == ("b", "better")
+
+
+def test_questions_that_one_side_did_not_answer_are_told():
+    ids = [f"i{n}" for n in range(20)]
+    a, b = measure([1, 0] * 10, ids=ids), measure([1, 0] * 8, ids=ids[:16])
+    (found,) = contrasts([result("a", a), result("b", b)], ("a", "b"))
+    assert found.n == 16
+    assert "4 questions that only one of the two answered are left out" in found.reason

@@ -141,6 +141,9 @@ def _contrast(study: str, a: str, b: str, mine: Measure, theirs: Measure, note: 
     pairs = [(observation, values[observation.id]) for observation in mine.observations if observation.id in values]
     if len(pairs) < 2:
         return contrast.model_copy(update={"state": "not comparable", "reason": "fewer than two shared items"})
+    left_out = len({observation.id for observation in mine.observations} ^ set(values))
+    if left_out:
+        note = "; ".join(filter(None, (note, f"{left_out} questions that only one of the two answered are left out")))
     x = np.array([first.value for first, _ in pairs])
     y = np.array([second.value for _, second in pairs])
     slices = _slices(pairs, mine.binary)
@@ -152,6 +155,7 @@ def _contrast(study: str, a: str, b: str, mine: Measure, theirs: Measure, note: 
             "difference": float((y - x).mean()),
             "n": len(pairs),
             "slices": slices,
+            "reason": note,
             **figures,
         }
     )
