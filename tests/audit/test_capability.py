@@ -246,6 +246,21 @@ def test_a_refusal_that_is_right_counts_as_right_and_not_as_refused() -> None:
     assert result.claim("refusals").value == 0.0
 
 
+def test_the_floor_is_that_of_the_questions_that_were_answered() -> None:
+    def answer(prompt: Prompt) -> Completion:
+        if question(prompt).startswith("long"):
+            return Completion(text="", token_count=0, finish_reason="error", error="the prompt is too long")
+        return Completion(text="yes", token_count=1)
+
+    lost = [Item(id=f"l{i}", question=f"long {i}", answer="no", kind="word") for i in range(20)]
+    kept = [Item(id=f"s{i}", question=f"short {i}", answer="yes", kind="word") for i in range(20)]
+    claim = run(ScriptedTarget(answer), data=dataset(lost + kept), options={"sets": (), "items": 40}).claim(
+        "accuracy.own"
+    )
+    assert claim.control is not None
+    assert (claim.value, claim.control.value, claim.n) == (1.0, 1.0, 20)
+
+
 def test_own_questions_without_gold_answers_are_still_useful() -> None:
     items = [Item(id=str(i), question=f"q{i}", kind="free") for i in range(20)]
     result = run(ScriptedTarget(lambda prompt: "some text"), data=dataset(items), options={"sets": ()})

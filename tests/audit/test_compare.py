@@ -179,3 +179,12 @@ def test_questions_that_one_side_did_not_answer_are_told():
     (found,) = contrasts([result("a", a), result("b", b)], ("a", "b"))
     assert found.n == 16
     assert "4 questions that only one of the two answered are left out" in found.reason
+
+
+def test_values_that_no_paired_test_can_take_are_refused():
+    with pytest.raises(ValueError, match="neither 0 nor 1"):
+        measure([1, 0.5])
+    with pytest.raises(ValueError, match="same item"):
+        measure([1, 0], ids=["x", "x"])
+    with pytest.raises(ValueError, match="finite"):
+        measure([1, float("nan")], binary=False)

@@ -690,6 +690,18 @@ def test_embeddings_are_mean_states_of_length_one(target, tiny_model, tiny_token
     np.testing.assert_allclose(target.embed(["dog " * 5000])[0], target.embed(["dog " * 6000])[0], atol=1e-6)
 
 
+def test_what_stands_at_padding_is_in_no_embedding(tiny_model, tiny_tokenizer):
+    """Token 0 fills up short rows; a model whose token 0 is no zero vector would show it."""
+    model = copy.deepcopy(tiny_model)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[0] = 1.0
+    target = LocalTarget(model, tiny_tokenizer, "tiny")
+    texts = ["dog", "the capital of dog is yes and dog"]
+    together = target.embed(texts)
+    for text, vector in zip(texts, together):
+        np.testing.assert_allclose(vector, target.embed([text])[0], atol=1e-5)
+
+
 # --- The rest --------------------------------------------------------------------------------------------------------
 
 

@@ -259,6 +259,14 @@ class Measure(_Shape):
     observations: tuple[Observation, ...]
     items_hash: str = ""
 
+    @model_validator(mode="after")
+    def _pairable(self) -> Measure:
+        if self.binary and any(observation.value not in (0.0, 1.0) for observation in self.observations):
+            raise ValueError(f"{self.name} is binary, but a value is neither 0 nor 1")
+        if len({observation.id for observation in self.observations}) < len(self.observations):
+            raise ValueError(f"{self.name} has two values for the same item")
+        return self
+
 
 class Provenance(_Shape):
     """What was measured with what. Deterministic: two runs of the same thing have the same provenance."""

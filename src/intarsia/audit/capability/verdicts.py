@@ -322,8 +322,9 @@ def measures(sets: Sequence[Asked]) -> tuple[Measure, ...]:
     if answered:
         found.append(_measure("refusals", answered, lambda o: o.refused, "less", pooled=True))
         found.append(_measure("truncation", answered, lambda o: o.completion.truncated, "less", pooled=True))
-        length = _measure("length", answered, lambda o: o.completion.token_count, "neither", pooled=True)
-        found.append(length.model_copy(update={"unit": "tokens", "binary": False}))
+        found.append(
+            _measure("length", answered, lambda o: o.completion.token_count, "neither", pooled=True, unit="tokens")
+        )
     return tuple(found)
 
 
@@ -521,7 +522,13 @@ def _observations(asked: Asked, value: Callable[[Outcome], float], prefix: str =
 
 
 def _measure(
-    name: str, sets: Sequence[Asked], value: Callable[[Outcome], float], better: str, *, pooled: bool = False
+    name: str,
+    sets: Sequence[Asked],
+    value: Callable[[Outcome], float],
+    better: str,
+    *,
+    pooled: bool = False,
+    unit: str = "share",
 ) -> Measure:
     observations = []
     for one in sets:
@@ -532,9 +539,9 @@ def _measure(
     return Measure.model_validate(
         {
             "name": name,
-            "unit": "share",
+            "unit": unit,
             "better": better,
-            "binary": True,
+            "binary": unit == "share",
             "observations": observations,
             "items_hash": items_hash,
         }
