@@ -60,6 +60,21 @@ def test_the_better_kind_is_not_the_weak_one():
     )
 
 
+def test_levels_are_hard_by_design_and_no_weak_spot():
+    one = asked({"easy": (20, 20), "hard": (0, 20)})
+    outcomes = [
+        Outcome(o.item.model_copy(update={"slices": {"level": o.item.slices["task"]}}), o.completion, o.verdict)
+        for o in one.outcomes
+    ]
+    assert kinds(outcomes) == []
+
+
+def test_looking_at_more_kinds_costs_power():
+    (first, *_) = kinds(asked(dict.fromkeys("ab", (10, 20))).answered)
+    assert first.looks == 2
+    assert first._replace(looks=10).detectable > first.detectable
+
+
 def test_too_small_kinds_are_left_out():
     assert weakness_claim(asked({"a": (4, 7), "b": (10, 30)}), "quick", "m", "") is None
 

@@ -16,7 +16,8 @@ LEAST_ITEMS = 8
 ENOUGH = 0.3
 """No weak spot is `pass` only where a shortfall of this size would have been shown in every kind."""
 _LARGER = {"smoke": "quick", "quick": "standard"}
-_POWER = 1.959964 + 0.841621  # Normal quantiles of a two-sided 5 % and a power of 80 %.
+BY_DESIGN = ("level",)
+"""Slices that differ in difficulty on purpose: falling behind there is no finding."""
 
 
 class Kind(NamedTuple):
@@ -29,6 +30,7 @@ class Kind(NamedTuple):
         rest_hits: Right answers among the `rest_n` other items.
         rest_n: The other items.
         p_holm: Fisher's exact test, Holm-adjusted over the kinds of the set.
+        looks: How many kinds the set has.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Kind(NamedTuple):
     rest_hits: int
     rest_n: int
     p_holm: float
+    looks: int
 
     @property
     def shortfall(self) -> float:
@@ -50,7 +53,7 @@ class Kind(NamedTuple):
 
     @property
     def interval(self) -> Interval:
-        """Of the shortfall: Newcombe's score interval of two independent shares."""
+        """Of the shortfall: Newcombe's score interval of two independent shares, for this kind by itself."""
         here, rest = wilson(self.hits, self.n), wilson(self.rest_hits, self.rest_n)
         a, b = self.rest_hits / self.rest_n, self.hits / self.n
         low = a - b - math.hypot(a - rest.low, here.high - b)
@@ -59,9 +62,12 @@ class Kind(NamedTuple):
 
     @property
     def detectable(self) -> float:
-        """The smallest shortfall that so many items show (normal law, pooled share)."""
+        """The smallest shortfall that so many items show among so many kinds (normal law, 80 % power)."""
+        from scipy.stats import norm
+
+        power = float(norm.ppf(1 - ALPHA / (2 * self.looks)) + norm.ppf(0.8))
         share = (self.hits + self.rest_hits + 1) / (self.n + self.rest_n + 2)
-        return min(1.0, _POWER * math.sqrt(share * (1 - share) * (1 / self.n + 1 / self.rest_n)))
+        return min(1.0, power * math.sqrt(share * (1 - share) * (1 / self.n + 1 / self.rest_n)))
 
 
 def kinds(outcomes: Sequence[Outcome]) -> list[Kind]:
@@ -69,6 +75,8 @@ def kinds(outcomes: Sequence[Outcome]) -> list[Kind]:
     groups: dict[str, list[bool]] = {}
     for outcome in outcomes:
         for key, value in outcome.item.slices.items():
+            if key in BY_DESIGN:
+                continue
             groups.setdefault(f"{key}: {value}", []).append(outcome.correct)
     hits, n = sum(outcome.correct for outcome in outcomes), len(outcomes)
     large = {
@@ -82,7 +90,7 @@ def kinds(outcomes: Sequence[Outcome]) -> list[Kind]:
         [fisher([[right, count - right], [hits - right, n - count - hits + right]]) for right, count in large.values()]
     )
     found = [
-        Kind(name, right, count, hits - right, n - count, float(p))
+        Kind(name, right, count, hits - right, n - count, float(p), len(large))
         for (name, (right, count)), p in zip(large.items(), adjusted, strict=True)
     ]
     return sorted(found, key=lambda kind: (not kind.weak, -kind.shortfall, kind.name))
