@@ -272,6 +272,8 @@ def rooms(as_json: Json = False) -> None:
 @app.command(epilog="Example: intarsia doctor")
 def doctor(as_json: Json = False) -> None:
     """Check this machine: what is there, what is missing, and what that costs."""
+    from rich.markup import escape
+
     from intarsia.core.doctor import doctor as examine
 
     checks = examine()
@@ -281,9 +283,9 @@ def doctor(as_json: Json = False) -> None:
     console = _console(False)
     for check in checks:
         mark = {True: "[green]ok[/]     ", False: "[red]missing[/]", None: "[yellow]note[/]   "}[check.ok]
-        console.print(f"{mark} {check.name}: {check.detail}", highlight=False)
+        console.print(f"{mark} {escape(check.name)}: {escape(check.detail)}", highlight=False)
         if check.ok is not True and check.fix:
-            console.print(f"        {check.fix}", style="dim", highlight=False)
+            console.print(f"        {check.fix}", style="dim", highlight=False, markup=False)
 
 
 models_app = typer.Typer(no_args_is_help=True, help="Models by name: list, fetch, and where they are.")

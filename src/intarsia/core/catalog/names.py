@@ -222,8 +222,8 @@ def _is_folder(spec: str) -> bool:
 
 
 def _to_terminal(line: str) -> None:
-    if sys.stderr.isatty():
-        print(line, file=sys.stderr)
+    # Also in a log: a licence that nobody saw was not shown. There is something to say only when a model is fetched.
+    print(line, file=sys.stderr)
 
 
 def _without_folders(spec: str) -> str:
