@@ -90,6 +90,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]
     threading.Thread(target=running.serve_forever, args=(0.05,), daemon=True).start()
     url = f"http://127.0.0.1:{running.server_address[1]}"
     monkeypatch.setattr(constants, "ENDPOINT", url)
+    # The library reads HF_HUB_OFFLINE once, when it is imported, which may have been in another test.
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
