@@ -275,3 +275,25 @@ def test_damaged_inputs_are_one_line(tmp_path):
         folder.check_input("model", "1")
         with pytest.raises(ConfigError, match="model has changed"):
             folder.check_input("model", "2")
+
+
+def test_a_judge_is_opened_for_the_study_that_uses_it_and_refused_where_none_does(tmp_path, monkeypatch):
+    from intarsia.audit import engine
+
+    seen = []
+
+    class Judged(Echo):
+        name = "judged"
+        uses_judge = True
+
+        def run(self, context):
+            seen.append(context.judge.name)
+            return super().run(context).model_copy(update={"study": self.name})
+
+    monkeypatch.setattr(engine, "open_target", lambda spec, config, opening: target(spec))
+    both = {"echo": Echo(), "judged": Judged()}
+    run_audit(config(judge="wise"), tmp_path / "a", studies=both, targets={"good": target()})
+    assert seen == ["wise"]
+    with pytest.raises(ConfigError, match="judge answers"):
+        run_audit(config(judge="wise"), tmp_path / "b", studies=STUDIES, targets={"good": target()})
+    assert not (tmp_path / "b").exists()

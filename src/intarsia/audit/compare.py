@@ -6,9 +6,7 @@ always paired: an unpaired one would throw away what the shared items tell.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +24,7 @@ from intarsia.core.stats import (
     pairs_needed,
     sign_flip,
 )
-from intarsia.core.study import Contrast, Interval, Measure, Report, Result, Run
+from intarsia.core.study import Contrast, Interval, Measure, Report, Result
 
 ALPHA = 0.05
 MIN_SLICE = 8
@@ -77,7 +75,7 @@ def compare(a: Report | str | Path, b: Report | str | Path) -> Report:
     Raises:
         DataError: One of them holds no single model, or they share no measure.
     """
-    began = time.perf_counter()
+    watch = execution.Stopwatch()
     first, second = (one if isinstance(one, Report) else Report.load(one) for one in (a, b))
     for report in (first, second):
         if len(report.targets) != 1:
@@ -102,11 +100,7 @@ def compare(a: Report | str | Path, b: Report | str | Path) -> Report:
         results=tuple(results),
         contrasts=found,
         config={"a": first.config, "b": second.config},
-        run=Run(
-            command=execution.command_line(),
-            started=datetime.now(UTC).isoformat(timespec="seconds"),
-            wall_seconds=round(time.perf_counter() - began, 3),
-        ),
+        run=watch.read(),
     )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from intarsia.audit.folder import RunFolder
 from intarsia.core import execute as execution
 from intarsia.core.data import DataSet, load
 from intarsia.core.errors import BackendError, ConfigError, IntarsiaError
-from intarsia.core.study import Context, Remedy, Report, Result, Run, Study, canonical_json, skipped
+from intarsia.core.study import Context, Remedy, Report, Result, Study, canonical_json, skipped
 from intarsia.core.target import Target
 
 # Options that can change an answer are settings of the audit; those that only say how a model is opened are not, so a
@@ -94,8 +93,7 @@ def run_audit(
         AuditIncomplete: A study stopped with an error; the report with the rest is saved and carried by it.
     """
     listener = listener or Listener()
-    began, cpu = time.perf_counter(), execution.cpu_seconds()
-    started = datetime.now(UTC).isoformat(timespec="seconds")
+    watch = execution.Stopwatch()
     check_settings(config, studies)
     chosen = choose_studies(studies, config.studies)
     options = {study.name: study_options(study, config.options.get(study.name, {})) for study in chosen}
@@ -121,7 +119,7 @@ def run_audit(
                             listener.opening(model)
                             target = (targets or {}).get(model) or open_target(model, config, opening or {})
                             _check_model(folder, model, target.provenance())
-                        if config.judge and judge is None:
+                        if config.judge and study.uses_judge and judge is None:
                             listener.opening(config.judge)
                             judge = stack.enter_context(open_target(config.judge, config, opening or {}))
                         listener.started(model, study.name)
@@ -146,14 +144,7 @@ def run_audit(
             results=tuple(results),
             contrasts=contrasts(results, config.models, baseline=config.baseline),
             config=config.model_dump(mode="json"),
-            run=Run(
-                command=execution.command_line(),
-                started=started,
-                wall_seconds=round(time.perf_counter() - began, 3),
-                cpu_seconds=round(execution.cpu_seconds() - cpu, 3),
-                peak_rss_bytes=execution.peak_rss_bytes(),
-                resumed=sum(result.run.resumed for result in results),
-            ),
+            run=watch.read(resumed=sum(result.run.resumed for result in results)),
         )
         report.save(folder.path)
     if failures:
@@ -246,6 +237,8 @@ def check_settings(config: AuditConfig, studies: Mapping[str, Study]) -> None:
     for name in config.options:
         if name not in studies:
             raise ConfigError(f"There is no study {name!r} to set an option of.", nearest(name, studies))
+    if config.judge and not any(study.uses_judge for study in choose_studies(studies, config.studies)):
+        raise ConfigError("None of the chosen studies lets a model judge answers.", "Leave out the judge.")
     for key in config.target:
         if key not in SETTINGS:
             raise ConfigError(f"There is no target option {key!r}.", nearest(key, SETTINGS | OPENING))

@@ -8,6 +8,7 @@ import resource
 import shlex
 import sys
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from intarsia.core.study import Context, Result, Run, Study
@@ -23,19 +24,35 @@ def execute(study: Study, context: Context) -> Result:
     Returns:
         The result of `study.run(context)`; seconds that the study measured itself are kept.
     """
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    wall, cpu = time.perf_counter(), cpu_seconds()
+    watch = Stopwatch()
     result = study.run(context)
-    run = Run(
-        command=command_line(),
-        started=started,
-        wall_seconds=round(time.perf_counter() - wall, 3),
-        cpu_seconds=round(cpu_seconds() - cpu, 3),
-        peak_rss_bytes=peak_rss_bytes(),
-        seconds=result.run.seconds,
-        resumed=context.journal.resumed if context.journal is not None else 0,
-    )
-    return result.model_copy(update={"run": run})
+    resumed = context.journal.resumed if context.journal is not None else 0
+    return result.model_copy(update={"run": watch.read(seconds=result.run.seconds, resumed=resumed)})
+
+
+class Stopwatch:
+    """Notes when something starts; `read` says how it went until then."""
+
+    def __init__(self) -> None:
+        self._started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._wall, self._cpu = time.perf_counter(), cpu_seconds()
+
+    def read(self, *, seconds: Mapping[str, float] | None = None, resumed: int = 0) -> Run:
+        """Command, times and memory since the start.
+
+        Args:
+            seconds: Times that the work measured itself, by name.
+            resumed: Rows that a journal held already.
+        """
+        return Run(
+            command=command_line(),
+            started=self._started,
+            wall_seconds=round(time.perf_counter() - self._wall, 3),
+            cpu_seconds=round(cpu_seconds() - self._cpu, 3),
+            peak_rss_bytes=peak_rss_bytes(),
+            seconds=dict(seconds or {}),
+            resumed=resumed,
+        )
 
 
 def command_line() -> str:

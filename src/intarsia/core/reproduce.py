@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from intarsia.core import execute as execution
 from intarsia.core.errors import DataError
 from intarsia.core.journal import Journal, write_atomic
-from intarsia.core.study import Context, Report, Result, Run, Study
+from intarsia.core.study import Context, Report, Result, Study
 
 Scale: TypeAlias = Literal["cpu", "full", "gpu"]
 SCALES: tuple[Scale, ...] = ("cpu", "full", "gpu")
@@ -50,8 +48,7 @@ def reproduce(
     """
     folder = Path(work) if work is not None else Path("runs") / f"reproduce-{room}-{scale}"
     stored = Path(out) / f"{room}.json"
-    began, cpu = time.perf_counter(), execution.cpu_seconds()
-    started = datetime.now(UTC).isoformat(timespec="seconds")
+    watch = execution.Stopwatch()
     results: list[Result] = []
     for study in studies:
         settings = {"room": room, "study": study.name, "scale": scale, "seeds": seeds, "seed": seed}
@@ -74,13 +71,7 @@ def reproduce(
         title=f"Reproduction: {room}",
         results=(*_others(stored, {result.study for result in results}, scale), *results),
         config={"room": room},
-        run=Run(
-            command=execution.command_line(),
-            started=started,
-            wall_seconds=round(time.perf_counter() - began, 3),
-            cpu_seconds=round(execution.cpu_seconds() - cpu, 3),
-            peak_rss_bytes=execution.peak_rss_bytes(),
-        ),
+        run=watch.read(),
     )
     write_atomic(stored, report.model_dump_json(indent=1) + "\n")
     return report

@@ -515,6 +515,7 @@ class Study(ABC):
         room: The room it belongs to, empty for the hall's own.
         needs: Capabilities a target must have.
         Options: Pydantic model of its options; `--set study.option=value` goes through it.
+        uses_judge: Whether `context.judge` judges answers, where one is given.
     """
 
     name: ClassVar[str]
@@ -523,6 +524,7 @@ class Study(ABC):
     room: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
     Options: ClassVar[type[BaseModel]] = NoOptions
+    uses_judge: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, context: Context) -> Result:
