@@ -23,7 +23,7 @@ from intarsia.core import data
 from intarsia.core.answers import check
 from intarsia.core.ask import ask
 from intarsia.core.data import DataSet, known_sets
-from intarsia.core.data.fewshot import Style, prompt_for, shots_for, stops_for, style_for
+from intarsia.core.data.fewshot import Style, prompt_for, sampling_for, shots_for, style_for
 from intarsia.core.data.floors import floor
 from intarsia.core.errors import ConfigError, DataError, IntarsiaError
 from intarsia.core.sampling import Sampling
@@ -42,11 +42,6 @@ SETS = {
 }
 """Sets when none are named; well-known ones among them only where they are at hand."""
 SHOTS = 3
-NEW_TOKENS = {"number": 16, "word": 16, "exact": 32, "choice": 8, "math": 512, "free": 256}
-"""Most new tokens where worked examples show a short answer."""
-OPEN_TOKENS = {"number": 256, "word": 48, "exact": 96, "choice": 64, "math": 512, "free": 256}
-"""The same where nothing shows how long an answer should be, or examples show their working."""
-THINKING_TOKENS = 2048
 
 
 class CapabilityOptions(BaseModel):
@@ -237,13 +232,7 @@ def _prompts(found: DataSet, context: Context, options: CapabilityOptions, style
 def _sampling(
     found: DataSet, options: CapabilityOptions, target: Target | None, style: Style, worked: bool, shown: bool
 ) -> Sampling:
-    # A chat model explains a word problem even where the examples do not.
-    table = NEW_TOKENS if shown and not worked and found.name not in known_sets.NAMES else OPEN_TOKENS
-    limit = options.max_new_tokens or max(table[kind] for kind in {item.kind for item in found.items})
-    chat = getattr(target, "style", None)
-    if options.max_new_tokens is None and style != "plain" and getattr(chat, "thinking", None):
-        limit = max(limit, THINKING_TOKENS)
-    return Sampling(max_new_tokens=limit, stop=stops_for(style, worked) if shown else ())
+    return sampling_for(found, target, style, shown=shown, worked=worked, max_new_tokens=options.max_new_tokens)
 
 
 def _ask(found: DataSet, context: Context, options: CapabilityOptions, target: Target, style: Style) -> Asked:

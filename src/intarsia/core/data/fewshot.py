@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from intarsia.core.data import Item
+from intarsia.core.data import DataSet, Item, known_sets
 from intarsia.core.errors import ConfigError
+from intarsia.core.sampling import Sampling
 from intarsia.core.target import Message, Prompt, Target
 
 Style: TypeAlias = Literal["turns", "single", "plain"]
@@ -29,6 +30,11 @@ HINTS = {
     "free": "",
 }
 """How to answer, said where no example shows it."""
+NEW_TOKENS = {"number": 16, "word": 16, "exact": 32, "choice": 8, "math": 512, "free": 256}
+"""Most new tokens where worked examples show a short answer."""
+OPEN_TOKENS = {"number": 256, "word": 48, "exact": 96, "choice": 64, "math": 512, "free": 256}
+"""The same where nothing shows how long an answer should be, or examples show their working."""
+THINKING_TOKENS = 2048
 
 
 def style_for(target: Target | None) -> Style:
@@ -104,6 +110,34 @@ def stops_for(style: Style, worked: bool) -> tuple[str, ...]:
     if style != "plain":
         return ()
     return ("\n\nQuestion:", "\nQuestion:") if worked else ("\n",)
+
+
+def sampling_for(
+    found: DataSet,
+    target: Target | None,
+    style: Style,
+    *,
+    shown: bool,
+    worked: bool = False,
+    max_new_tokens: int | None = None,
+) -> Sampling:
+    """Greedy sampling with room for an answer of the set's kind.
+
+    Args:
+        found: The set.
+        target: Who will answer; a model that thinks gets more room.
+        style: How prompts are laid out.
+        shown: Whether worked examples are shown.
+        worked: Whether they show their working.
+        max_new_tokens: The user's own limit.
+    """
+    # A chat model explains a word problem even where the examples do not.
+    table = NEW_TOKENS if shown and not worked and found.name not in known_sets.NAMES else OPEN_TOKENS
+    limit = max_new_tokens or max(table[kind] for kind in {item.kind for item in found.items})
+    chat = getattr(target, "style", None)
+    if max_new_tokens is None and style != "plain" and getattr(chat, "thinking", None):
+        limit = max(limit, THINKING_TOKENS)
+    return Sampling(max_new_tokens=limit, stop=stops_for(style, worked) if shown else ())
 
 
 def _asked(item: Item, template: str = "", hint: str = "") -> str:

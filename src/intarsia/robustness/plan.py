@@ -1,0 +1,166 @@
+"""The plan of an attack on one question: which rewrites are asked, and in which order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from intarsia.core.data import Item
+from intarsia.core.errors import ConfigError
+from intarsia.robustness.asking import Asking, Query, wanted_answer
+from intarsia.robustness.candidates import Rewrite, Scope, Source, rewrites
+from intarsia.robustness.goals import Reply
+from intarsia.robustness.protect import Protect, editable, protected_spans
+from intarsia.robustness.search import Change, Step
+from intarsia.robustness.words import Span, Word, replace, words
+
+if TYPE_CHECKING:
+    from intarsia.robustness.gates import Gate
+
+Order: TypeAlias = Literal["left_to_right", "random", "importance", "importance_mask", "guided"]
+"""Which word comes first: as written (the paper's, as reconstructed), drawn, by how much the answer's log-probability
+falls without the word (TextFooler's ranking) or with the word masked (BERT-Attack's); `guided` ranks the rewrites
+themselves by the answer's log-probability. The last three need a target that can score."""
+ORDERS: tuple[Order, ...] = ("left_to_right", "random", "importance", "importance_mask", "guided")
+MASK = "_"
+
+
+@dataclass
+class Plan:
+    """What is asked about one question.
+
+    Attributes:
+        words: Words that may be changed.
+        steps: Rewrites in the order of asking.
+        rejected: Rewrites that each gate turned down.
+        scored: Questions that were scored to find the order.
+    """
+
+    words: int
+    steps: list[Step]
+    rejected: Counter[str] = field(default_factory=Counter)
+    scored: int = 0
+
+
+class Planner:
+    """Makes plans; one for all questions, so that sources can keep what they computed.
+
+    Args:
+        sources: In order of priority.
+        scope: Scope by source name.
+        protect: What is never touched.
+        gates: Filters on rewrites.
+        order: Which word comes first.
+        seed: Of the random order.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        scope: Mapping[str, Scope],
+        protect: Protect,
+        gates: Sequence[Gate] = (),
+        order: Order = "left_to_right",
+        seed: int = 0,
+    ) -> None:
+        names = [source.name for source in sources]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"Two sources have the same name: {', '.join(sorted(names))}.", "Give each its own.")
+        if order not in ORDERS:
+            raise ConfigError(f"There is no word order {order!r}.", f"Use one of {', '.join(ORDERS)}.")
+        self.sources, self.scope, self.protect = tuple(sources), dict(scope), protect
+        self.gates, self.order, self.seed = tuple(gates), order, seed
+
+    def plan(self, item: Item, clean: Reply, asking: Asking) -> Plan:
+        """The plan of a question whose words are all as they were."""
+        found, changeable, rejected = self._rewrites(item.question, frozenset())
+        if self.order == "random":
+            random.Random(f"{self.seed}/{item.id}").shuffle(found)
+        steps = [Step.of(rewrite) for rewrite in _flat(found)]
+        scored = 0
+        if self.order.startswith("importance") and found:
+            importance = self._importance(item, clean, changeable, asking)
+            ranked = sorted(range(len(found)), key=lambda at: -importance[at])
+            steps = [Step.of(rewrite) for rewrite in _flat([found[at] for at in ranked])]
+            scored = len(found) + 1
+        elif self.order == "guided":
+            steps = self.ranked(item, clean, steps, asking)
+            scored = len(steps)
+        return Plan(len(changeable), steps, rejected, scored)
+
+    def deeper(self, step: Step) -> list[Step]:
+        """Steps with one word more changed than `step`; a word that it changed stays as it is."""
+        taken = frozenset(change.replacement.lower() for change in step.changes)
+        found, _, _ = self._rewrites(step.text, taken)
+        return [
+            Step(
+                rewrite.text,
+                (*step.changes, Change.of(rewrite)),
+                tuple(sorted((*moved(step.marks, rewrite.before, rewrite.after), *rewrite.after))),
+            )
+            for rewrite in _flat(found)
+        ]
+
+    def ranked(self, item: Item, clean: Reply, steps: Sequence[Step], asking: Asking) -> list[Step]:
+        """Steps by the log-probability that the target gives to its answer behind each, the lowest first."""
+        if not steps:
+            return []
+        _need_scores(asking, "guided")
+        answer = wanted_answer(item, clean)
+        queries = [Query(item, step.text, "") for step in steps]
+        scores = asking.answer_scores(queries, [answer] * len(steps), f"guide/{item.id}")
+        return [steps[at] for at in sorted(range(len(steps)), key=lambda at: scores[at])]
+
+    def _rewrites(
+        self, question: str, taken: frozenset[str]
+    ) -> tuple[list[list[Rewrite]], list[Word], Counter[str]]:
+        from intarsia.robustness.gates import apply_gates
+
+        changeable = [word for word in editable(question, self.protect) if word.text.lower() not in taken]
+        if not changeable:
+            return [], [], Counter()
+        protected = protected_spans(question, self.protect)
+        if taken:
+            kept = [Span(word.start, word.end) for word in words(question) if word.text.lower() in taken]
+            protected = tuple(sorted((*protected, *kept)))
+        proposals = [(source.name, source.propose(question, changeable)) for source in self.sources]
+        found = rewrites(question, changeable, proposals, scope=self.scope, protected=protected)
+        rejected: Counter[str] = Counter()
+        if self.gates:
+            found, rejected = apply_gates(question, found, self.gates)
+        return found, changeable, rejected
+
+    def _importance(self, item: Item, clean: Reply, changeable: Sequence[Word], asking: Asking) -> list[float]:
+        _need_scores(asking, self.order)
+        protected = protected_spans(item.question, self.protect)
+        filler = MASK if self.order == "importance_mask" else ""
+        texts = [replace(item.question, word, filler, "local", protected).text for word in changeable]
+        answer = wanted_answer(item, clean)
+        queries = [Query(item, text, "") for text in (item.question, *texts)]
+        base, *without = asking.answer_scores(queries, [answer] * len(queries), f"{self.order}/{item.id}")
+        return [base - score for score in without]
+
+
+def moved(spans: Sequence[Span], before: Sequence[Span], after: Sequence[Span]) -> list[Span]:
+    """Where spans of a text lie after a replacement that changed the spans `before` into `after`."""
+    shifted = []
+    for span in spans:
+        by = sum((new.end - new.start) - (old.end - old.start) for old, new in zip(before, after) if old.end <= span.start)
+        shifted.append(Span(span.start + by, span.end + by))
+    return shifted
+
+
+def _flat(found: Sequence[Sequence[Rewrite]]) -> list[Rewrite]:
+    return [rewrite for of_word in found for rewrite in of_word]
+
+
+def _need_scores(asking: Asking, order: str) -> None:
+    if "score" not in asking.target.capabilities:
+        raise ConfigError(
+            f"{asking.target.name} gives no log-probabilities, which the word order {order!r} goes by.",
+            "Use left_to_right or random, or a target that can score.",
+        )
