@@ -115,11 +115,7 @@ class Planner:
         scores = asking.answer_scores(queries, [answer] * len(steps), f"guide/{item.id}")
         return [steps[at] for at in sorted(range(len(steps)), key=lambda at: scores[at])]
 
-    def _rewrites(
-        self, question: str, taken: frozenset[str]
-    ) -> tuple[list[list[Rewrite]], list[Word], Counter[str]]:
-        from intarsia.robustness.gates import apply_gates
-
+    def _rewrites(self, question: str, taken: frozenset[str]) -> tuple[list[list[Rewrite]], list[Word], Counter[str]]:
         changeable = [word for word in editable(question, self.protect) if word.text.lower() not in taken]
         if not changeable:
             return [], [], Counter()
@@ -131,6 +127,8 @@ class Planner:
         found = rewrites(question, changeable, proposals, scope=self.scope, protected=protected)
         rejected: Counter[str] = Counter()
         if self.gates:
+            from intarsia.robustness.gates import apply_gates
+
             found, rejected = apply_gates(question, found, self.gates)
         return found, changeable, rejected
 
@@ -149,7 +147,9 @@ def moved(spans: Sequence[Span], before: Sequence[Span], after: Sequence[Span]) 
     """Where spans of a text lie after a replacement that changed the spans `before` into `after`."""
     shifted = []
     for span in spans:
-        by = sum((new.end - new.start) - (old.end - old.start) for old, new in zip(before, after) if old.end <= span.start)
+        by = sum(
+            (new.end - new.start) - (old.end - old.start) for old, new in zip(before, after) if old.end <= span.start
+        )
         shifted.append(Span(span.start + by, span.end + by))
     return shifted
 

@@ -237,7 +237,9 @@ def search(
         if not active:
             return
         width = max(1, rows // len(active))
-        wanted = [(walk, at) for walk in active for at in range(len(walk.asked), min(len(walk.asked) + width, walk.limit))]
+        wanted = [
+            (walk, at) for walk in active for at in range(len(walk.asked), min(len(walk.asked) + width, walk.limit))
+        ]
         replies = asking.ask([Query(walk.item, walk.steps[at].text, walk.key(at)) for walk, at in wanted], stage)
         for (walk, _), reply in zip(wanted, replies, strict=True):
             walk.asked.append(reply)

@@ -1,0 +1,79 @@
+"""The sources that an attack takes when none are named, by what is at hand."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from intarsia.core.errors import ConfigError, IntarsiaError
+from intarsia.core.target import Target
+from intarsia.robustness.candidates import Source
+
+SURROGATE = "smollm2-135m"
+"""Whose embeddings serve where the target's own cannot be had."""
+PAPER_MLM = "bert-large-uncased"
+
+
+def default_sources(
+    target: Target,
+    *,
+    preset: Literal["default", "paper"] = "default",
+    surrogate: str = SURROGATE,
+    mlm: str = "",
+    offline: bool | None = None,
+) -> tuple[list[Source], list[str]]:
+    """Sources in order of priority, and notes on what could not be had.
+
+    By default: neighbors in the target's embeddings (a surrogate's where it shows no weights), WordNet synonyms put
+    into the word's form, and words that fit the context by a masked model (`mlm`), or else by the causal target itself.
+    The paper's: top-10 neighbors, top-5 synonyms as they stand in WordNet, and bert-large-uncased above 0.1; there, a
+    source that cannot be had is an error.
+
+    Args:
+        target: Who is attacked.
+        preset: `default` or `paper`.
+        surrogate: A model in the catalog.
+        mlm: Name or folder of a masked model.
+        offline: Never ask the network.
+
+    Raises:
+        ConfigError: No source can be had at all.
+        IntarsiaError: One of the paper's sources cannot be had.
+    """
+    from intarsia.robustness.infill import CausalInfillSource
+    from intarsia.robustness.synonyms import WordNetSource
+
+    from intarsia.robustness.embedding import EmbeddingSource
+    from intarsia.robustness.masked_lm import MaskedLMSource
+
+    paper = preset == "paper"
+    found: list[Source] = []
+    notes: list[str] = []
+    local = "weights" in target.capabilities
+    embedding: EmbeddingSource | None = None
+    try:
+        embedding = EmbeddingSource.from_target(target if local else surrogate, distinct=not paper)
+        found.append(embedding)
+        if not local:
+            notes.append(f"{target.name} shows no weights: neighbors are those of {surrogate}.")
+    except IntarsiaError as error:
+        _or_raise(paper, error, notes, "embedding")
+    try:
+        wordnet = WordNetSource(rank=embedding, inflect=not paper)
+        wordnet.load(offline=offline)
+        found.append(wordnet)
+    except IntarsiaError as error:
+        _or_raise(paper, error, notes, "wordnet")
+    if mlm or paper:
+        # A masked model that was asked for by name is not left out silently.
+        found.append(MaskedLMSource.load(mlm or PAPER_MLM))
+    elif local:
+        found.append(CausalInfillSource(target))
+    if not found:
+        raise ConfigError(f"No source of candidates can be had ({' '.join(notes)}).", "Give sources=[...] of your own.")
+    return found, notes
+
+
+def _or_raise(paper: bool, error: IntarsiaError, notes: list[str], name: str) -> None:
+    if paper:
+        raise error
+    notes.append(f"Without the source {name}: {error.message}")
