@@ -17,6 +17,8 @@ from intarsia.core.errors import ConfigError
 
 APOSTROPHES = "'\u2019"
 HYPHENS = "-\u2010\u2011"
+TITLES = frozenset(("mr", "mrs", "ms", "miss", "dr", "prof", "st", "sr", "jr", "mt"))
+"""Words whose period ends no sentence."""
 
 
 class Span(NamedTuple):
@@ -76,6 +78,7 @@ _TOKEN = re.compile(r"(?P<latex>\\)|[am0]+(?:[-'_][am0]+)*")
 _WORD = re.compile(r"a[am]*(?:[-'][am]+)*")
 # A command's name ends with its last ASCII letter; that of an environment is a name too.
 _COMMAND = re.compile(r"\\+(?:(?:begin|end)\{[^{}\\]*\}|[A-Za-z]*)")
+_NUMBER = re.compile(r"\d[\d.,:]*\d")  # its point ends no sentence
 _CLITIC = re.compile(rf"[{APOSTROPHES}][sS]$")
 
 
@@ -193,6 +196,22 @@ def merged(spans: Iterable[tuple[int, int]]) -> tuple[Span, ...]:
 def outside(found: Sequence[Word], spans: Iterable[tuple[int, int]]) -> tuple[Word, ...]:
     """The words, in order, that share no character with any of the spans."""
     return tuple(_outside(found, merged(spans)))
+
+
+def starts_sentence(text: str, found: Sequence[Word], i: int) -> bool:
+    """Whether the i-th of the text's words is the first of its sentence or line, as far as punctuation tells.
+
+    Args:
+        text: The text.
+        found: `words(text)`.
+        i: Index into `found`.
+    """
+    if i == 0:
+        return True
+    gap = _NUMBER.sub("", text[found[i - 1].end : found[i].start])
+    if gap.startswith(".") and found[i - 1].text.lower() in TITLES:
+        return False
+    return any(mark in gap for mark in ".!?:\n")
 
 
 def _outside(found: Iterable[Word], spans: Sequence[Span]) -> Iterator[Word]:
