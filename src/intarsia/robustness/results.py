@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from intarsia.core.data import DataSet, Item, content_hash
 from intarsia.core.errors import DataError
 from intarsia.core.journal import write_atomic
-from intarsia.core.stats import bootstrap_mean, mcnemar, sign_flip
+from intarsia.core.stats import bootstrap_mean, mcnemar, paired_share_difference, sign_flip, wilson
 from intarsia.core.study import Interval, canonical_json
 from intarsia.robustness.goals import Reply
 from intarsia.robustness.metrics import Drop, accuracy_drop, consistency_rate
@@ -391,7 +391,9 @@ def summarize(rows: Sequence[Attacked], *, again: int = 0) -> Summary:
             "null_drop": control.drop,
             "null_rate": sum(row.null.success for row in controlled if row.null) / len(controlled),
             "net_drop": worst.drop - control.drop,
-            "net_interval": _estimate(difference),
+            "net_interval": paired_share_difference(only_null, only_attack, len(clean))
+            if one_run
+            else _estimate(difference),
             "net_p": p,
         }
     if any(row.average is not None for row in attacked):
@@ -401,7 +403,9 @@ def summarize(rows: Sequence[Attacked], *, again: int = 0) -> Summary:
         runs=len({row.run for row in rows}),
         attacked=len(attacked),
         **_shares(worst),
-        drop_interval=_estimate((clean & broken).mean(axis=1)),
+        drop_interval=wilson(int((clean & broken).sum()), len(clean))
+        if clean.shape[1] == 1
+        else _estimate((clean & broken).mean(axis=1)),
         success_rate=sum(row.success for row in attacked) / len(attacked) if attacked else 0.0,
         queries=float(np.mean(counts)) if counts else 0.0,
         queries_median=float(np.median(counts)) if counts else 0.0,
@@ -474,7 +478,7 @@ def _shares(drop: Drop) -> dict[str, float]:
 
 def _estimate(values: Any) -> Interval | None:
     """Interval of a mean over items; None for a single item."""
-    return bootstrap_mean(values) if len(values) > 1 else None
+    return bootstrap_mean(values) if len(values) > 1 else None  # several runs: an item's mean is no share of a count
 
 
 def _mean(values: Sequence[int]) -> float | None:
