@@ -120,7 +120,7 @@ _OPENER = re.compile(r"\\\$|\\\(|\\\[|\\\\|\\begin\{([^{}\\]*)\}|\[asy\]|\$\$|\$
 _DOLLAR = re.compile(r"\\.|\$", re.DOTALL)
 # Marks that prose between two amounts of money does not have.
 _LATEX_MARK = re.compile(r"[\\^_{}]")
-_PROSE = re.compile(r"\s(?:[a-z]{3,}|to|of|or|in|at|is|by|on|he|it|as)\s|[^\W\d_]{2,}\s+[^\W\d_]{2,}")
+_PROSE = re.compile(r"\s(?:[a-z]{3,}|to|of|or|in|at|is|by|on|he|it|as)(?![\w(])|[^\W\d_]{2,}\s+[^\W\d_]{2,}")
 
 FUNCTION = _set(
     """
