@@ -91,7 +91,7 @@ def test_deletion_spares_the_last_word_of_a_sentence_and_what_has_an_ending() ->
 
 
 def test_insertion_goes_before_verbs_with_their_subject_and_before_adjectives() -> None:
-    assert changed(InsertionSource()) == {"buys", "fresh", "big", "happy", "run", "tall"}
+    assert changed(InsertionSource()) == {"buys", "big", "happy", "run", "tall"}
     for rewrite in made(InsertionSource(4), STORY):
         ((start, end),) = rewrite.after
         filler, word = rewrite.text[start:end].split(" ")
