@@ -39,11 +39,11 @@ def default_sources(
         ConfigError: No source can be had at all.
         IntarsiaError: One of the paper's sources cannot be had.
     """
-    from intarsia.robustness.infill import CausalInfillSource
-    from intarsia.robustness.synonyms import WordNetSource
-
+    from intarsia.core.catalog.wordnet import locate
     from intarsia.robustness.embedding import EmbeddingSource
+    from intarsia.robustness.infill import CausalInfillSource
     from intarsia.robustness.masked_lm import MaskedLMSource
+    from intarsia.robustness.synonyms import WordNetSource
 
     paper = preset == "paper"
     found: list[Source] = []
@@ -58,16 +58,14 @@ def default_sources(
     except IntarsiaError as error:
         _or_raise(paper, error, notes, "embedding")
     try:
-        wordnet = WordNetSource(rank=embedding, inflect=not paper)
-        wordnet.load(offline=offline)
-        found.append(wordnet)
+        found.append(WordNetSource(wordnet=locate(offline=offline), rank=embedding, inflect=not paper))
     except IntarsiaError as error:
         _or_raise(paper, error, notes, "wordnet")
     if mlm or paper:
         # A masked model that was asked for by name is not left out silently.
-        found.append(MaskedLMSource.load(mlm or PAPER_MLM))
+        found.append(MaskedLMSource.load(mlm or PAPER_MLM, numbers=paper))
     elif local:
-        found.append(CausalInfillSource(target))
+        found.append(CausalInfillSource(target, numbers=False))
     if not found:
         raise ConfigError(f"No source of candidates can be had ({' '.join(notes)}).", "Give sources=[...] of your own.")
     return found, notes
