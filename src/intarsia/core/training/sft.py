@@ -10,7 +10,7 @@ from pydantic import Field
 from intarsia.core.recipes import DataBlock, Progress, TrainRecipe
 from intarsia.core.training import Job, check_model, load_for_training, run_job
 from intarsia.core.training.arguments import has_experts, lora_config, trainer_config
-from intarsia.core.training.examples import encode, load_examples
+from intarsia.core.training.examples import Examples, encode, load_examples
 from intarsia.core.training.report import TrainReport
 
 if TYPE_CHECKING:
@@ -46,7 +46,15 @@ class SFTRecipe(TrainRecipe):
             weights: False for a dry run, which needs the model's shape only.
         """
         # The data first: they are quick to read, and most mistakes are in them.
-        examples = load_examples(self.data)
+        return self.job(load_examples(self.data), weights)
+
+    def job(self, examples: Examples, weights: bool) -> Job:
+        """What `prepare` makes of the examples; for kinds of recipe that change them first.
+
+        Args:
+            examples: What to learn.
+            weights: As in `prepare`.
+        """
         loaded = load_for_training(self, weights=weights)
         check_model(self, loaded.model)
         limits: dict[str, Any] = {
