@@ -102,6 +102,17 @@ def test_seed_variant_and_text_make_the_draw() -> None:
     assert [augmenter().rewrite(row) for row in reversed(rows)] == first[::-1]
 
 
+def test_the_words_of_the_answer_stay() -> None:
+    row = {"question": "Tom found apples. What did Tom find?", "answer": "Apples."}
+    made = [augmenter(seed=seed) for seed in range(20)]
+    assert {one(row)["question"].split()[2] for one in made} == {"apples."}
+    assert {one(row)["question"] != row["question"] for one in made} == {True}
+    batch = {"question": [row["question"]] * 2, "answer": [row["answer"], None]}
+    assert {one(batch)["question"][0].split()[2] for one in made} == {"apples."}
+    assert {one(batch)["question"][1].split()[2] for one in made} == {"apples.", "fruits.", "oranges."}
+    assert len({augmenter(seed=seed, answer="")(row)["question"].split()[2] for seed in range(20)}) == 3
+
+
 class Refuses:
     """A gate that lets nothing pass but one word."""
 

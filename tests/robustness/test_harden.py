@@ -108,16 +108,24 @@ def test_of_a_chat_the_users_last_message_is_rewritten(tmp_path: Path) -> None:
                 {"role": "user", "content": "Ann has apples."},
                 {"role": "assistant", "content": "She has apples."},
                 {"role": "user", "content": "Ben has apples."},
-                {"role": "assistant", "content": "He has apples."},
+                {"role": "assistant", "content": "He does."},
             ]
         }
     ]
     before = examples(Path(write(tmp_path / "chats.jsonl", chats)), format="messages", turns="last")
     ((prompt, answer),) = harden(before, augmenter(rate=1)).examples.train
-    assert answer == "He has apples."
+    assert answer == "He does."
     assert isinstance(prompt, list)
     assert [message["content"] for message in prompt[:-1]] == ["Tom has apples.", "Ann has apples.", "She has apples."]
     assert prompt[-1]["content"] in {"Ben owns apples.", "Ben has pears.", "Ben has plums."}
+
+
+def test_what_the_answer_names_stays_in_the_prompt(tmp_path: Path) -> None:
+    row = {"prompt": "Tom has apples in a box. What does Tom have?", "completion": "apples"}
+    before = examples(Path(write(tmp_path / "one.jsonl", [row])))
+    assert {harden(before, augmenter(rate=1, seed=seed)).examples.train[0].prompt for seed in range(10)} == {
+        row["prompt"].replace("has", "owns")
+    }
 
 
 def test_rows_of_an_attack_come_as_often_as_wanted(make: Any, tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ class Augmenter:
         scope: `local` or `global` by source name; the paper's when omitted.
         seed: Of the draws.
         columns: The column with the text, or several; all others stay as they are.
+        answer: The column with the answer, where there is one: its words are not touched in the text, for the answer
+            stays as it is and would name what the text has no longer. Empty for no such care.
 
     Raises:
         ConfigError: An option is wrong.
@@ -56,6 +58,7 @@ class Augmenter:
         scope: Mapping[str, Scope] | None = None,
         seed: int = 0,
         columns: str | Sequence[str] = "question",
+        answer: str = "answer",
     ) -> None:
         if not sources:
             raise ConfigError("An augmenter without sources changes nothing.", "Give sources=[WordNetSource()].")
@@ -68,7 +71,7 @@ class Augmenter:
             raise ConfigError("There is no column to rewrite.", "Give columns='question'.")
         protected_spans("", protect)  # a wrong name is told here, not in a worker process
         self.sources, self.gates = tuple(sources), tuple(gates)
-        self.protect, self.rate, self.words, self.seed = protect, rate, words, seed
+        self.protect, self.rate, self.words, self.seed, self.answer = protect, rate, words, seed, answer
         self.scope = dict(SCOPES if scope is None else scope)
 
     def __call__(self, rows: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,6 +84,7 @@ class Augmenter:
             DataError: A column is missing, or holds something else than text.
         """
         found = dict(rows)
+        answers = rows.get(self.answer)
         for column in self.columns:
             if column not in rows:
                 raise DataError(
@@ -88,47 +92,45 @@ class Augmenter:
                     "Give columns='...' to the augmenter.",
                 )
             value = rows[column]
-            found[column] = self._rewritten(value, column) if isinstance(value, str) else self._batch(value, column)
+            if isinstance(value, str):
+                found[column] = self.rewrite(value, answer=_text(answers))
+                continue
+            if not isinstance(value, Sequence) or not all(isinstance(text, str) for text in value):
+                raise DataError(f"Column {column!r} holds something else than text.", "Name a column of strings.")
+            beside = answers if isinstance(answers, Sequence) and len(answers) == len(value) else [None] * len(value)
+            found[column] = [self.rewrite(text, answer=_text(said)) for text, said in zip(value, beside, strict=True)]
         return found
 
-    def rewrite(self, text: str, variant: int = 0) -> str:
+    def rewrite(self, text: str, *, answer: str = "", variant: int = 0) -> str:
         """The text, rewritten or as it is.
 
         Args:
             text: The question.
+            answer: Its answer, whose words are not touched.
             variant: Which of its draws; rows take the first.
         """
-        return self._drawn(text, variant)[0]
+        return self._drawn(text, answer, variant)[0]
 
-    def changes(self, text: str, variant: int = 0) -> tuple[Rewrite, ...]:
+    def changes(self, text: str, *, answer: str = "", variant: int = 0) -> tuple[Rewrite, ...]:
         """What `rewrite` changes in the text, word after word; empty where it leaves it as it is."""
-        return self._drawn(text, variant)[1]
+        return self._drawn(text, answer, variant)[1]
 
-    def _batch(self, values: Any, column: str) -> list[str]:
-        if not isinstance(values, Sequence):
-            raise DataError(f"Column {column!r} holds {type(values).__name__}, not text.", "Name a column of strings.")
-        return [self._rewritten(value, column) for value in values]
-
-    def _rewritten(self, value: Any, column: str) -> str:
-        if not isinstance(value, str):
-            raise DataError(f"Column {column!r} holds {type(value).__name__}, not text.", "Name a column of strings.")
-        return self.rewrite(value)
-
-    def _drawn(self, text: str, variant: int) -> tuple[str, tuple[Rewrite, ...]]:
+    def _drawn(self, text: str, answer: str, variant: int) -> tuple[str, tuple[Rewrite, ...]]:
         digest = hashlib.sha256(f"{self.seed}\0{variant}\0{text}".encode("utf-8", "surrogatepass")).digest()
         draw = random.Random(int.from_bytes(digest[:16], "big"))
         if draw.random() >= self.rate:
             return text, ()
+        named = {word.text.lower() for word in words(answer)}
         made: list[Rewrite] = []
         for _ in range(self.words):
-            step = self._one(text, frozenset(change.replacement.lower() for change in made), draw)
+            step = self._one(text, named | {change.replacement.lower() for change in made}, draw)
             if step is None:
                 break
             made.append(step)
             text = step.text
         return text, tuple(made)
 
-    def _one(self, text: str, taken: frozenset[str], draw: random.Random) -> Rewrite | None:
+    def _one(self, text: str, taken: set[str], draw: random.Random) -> Rewrite | None:
         """One rewrite: of a word drawn among those that have any, drawn among the word's."""
         open_words = [word for word in editable(text, self.protect) if word.text.lower() not in taken]
         kept = [Span(word.start, word.end) for word in words(text) if word.text.lower() in taken]
@@ -145,3 +147,7 @@ class Augmenter:
             if found:
                 return draw.choice(found)
         return None
+
+
+def _text(answer: Any) -> str:
+    return "" if answer is None else str(answer)

@@ -1,8 +1,8 @@
 """Hardening: supervised fine-tuning on questions that are rewritten as the attack rewrites them.
 
 The recipe kind `harden`. The paper has no defense, this one is ours: a share of the prompts gets words exchanged by the
-attack's own sources, with the answers as they were, and what an attack on the model found can be mixed in. All else is
-supervised fine-tuning as of the kind `sft`.
+attack's own sources, with the answers as they were and the words that an answer uses left alone, and what an attack on
+the model found can be mixed in. All else is supervised fine-tuning as of the kind `sft`.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def harden(
     rewritten = 0
     for variant in range(copies):
         for pair in examples.train:
-            prompt = pair.prompt if augmenter is None else _rewritten(pair.prompt, augmenter, variant)
+            prompt = pair.prompt if augmenter is None else _rewritten(pair, augmenter, variant)
             rewritten += prompt != pair.prompt
             train.append(Pair(prompt, pair.answer))
     train += adversarial
@@ -277,13 +277,19 @@ def harden(
     return Hardened(replace(examples, train=tuple(train), sha256=digest.hexdigest()), rewritten)
 
 
-def _rewritten(prompt: str | list[Message], augmenter: Augmenter, variant: int) -> str | list[Message]:
-    """A prompt with its question rewritten: a text itself, or the last message of the user."""
+def _rewritten(pair: Pair, augmenter: Augmenter, variant: int) -> str | list[Message]:
+    """A pair's prompt with its question rewritten: a text itself, or the last message of the user."""
+    prompt = pair.prompt
     if isinstance(prompt, str):
-        return augmenter.rewrite(prompt, variant)
+        return augmenter.rewrite(prompt, answer=pair.answer, variant=variant)
     last = max((at for at, message in enumerate(prompt) if message["role"] == "user"), default=None)
     return [
-        Message(role=message["role"], content=augmenter.rewrite(message["content"], variant)) if at == last else message
+        Message(
+            role=message["role"],
+            content=augmenter.rewrite(message["content"], answer=pair.answer, variant=variant),
+        )
+        if at == last
+        else message
         for at, message in enumerate(prompt)
     ]
 
