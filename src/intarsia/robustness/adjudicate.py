@@ -37,8 +37,8 @@ Question:
 
 Student's answer:
 {answer}"""
-_VERDICT = re.compile(r"verdict\s*[:=]?\W{0,4}(correct|wrong|incorrect|unclear)\b", re.IGNORECASE)
-_ALONE = re.compile(r"\W*(correct|wrong|incorrect|unclear)\W*", re.IGNORECASE)
+_VERDICT = re.compile(r"verdict\s*[:=]?\W{0,8}(correct|wrong|incorrect|unclear)\b", re.IGNORECASE)
+_ALONE = re.compile(r"\W*(correct|wrong|incorrect|unclear)(?:\W*|\W*[.,!\n].*)", re.IGNORECASE | re.DOTALL)
 LONGEST = 6000
 """Characters of an answer that a judge is shown; of a longer one the end is taken, where the answer stands."""
 
@@ -113,23 +113,26 @@ class Resolver:
     """Somebody else solves the rewritten question; a success stands when that answer differs from the target's.
 
     Args:
-        solver: Another target, stronger than the one under attack; or a function from a question to the right answer
-            (None where it cannot tell), such as a symbolic solver of generated questions.
+        solver: Another target, stronger than the one under attack (a name is opened with `Target.parse`); or a function
+            from a question to the right answer (None where it cannot tell), such as a symbolic solver of generated
+            questions.
         k: Answers of a solving target; their majority counts.
         temperature: Of a solving target.
     """
 
-    def __init__(self, solver: Target | Callable[[str], str | None], k: int = 1, temperature: float = 0.0) -> None:
-        self.solver, self.k, self.temperature = solver, max(1, k), temperature
-        who = solver.name if isinstance(solver, Target) else getattr(solver, "__name__", "function")
+    def __init__(
+        self, solver: Target | str | Callable[[str], str | None], k: int = 1, temperature: float = 0.0
+    ) -> None:
+        self.solver = Target.parse(solver) if isinstance(solver, str) else solver
+        self.k, self.temperature = max(1, k), temperature
+        who = self.solver.name if isinstance(self.solver, Target) else getattr(solver, "__name__", "function")
         self.name = f"resolver({who})"
         self.note = ""
 
     def rule(self, hits: Sequence[Hit], asking: Asking, goal: Goal) -> list[Ruling]:
         """See `Adjudicator.rule`."""
         if isinstance(self.solver, Target):
-            if self.solver.name == asking.target.name:
-                self.note = "The solver is the target itself."
+            self.note = "The solver is the target itself." if self.solver.name == asking.target.name else ""
             sampling = asking.sampling.model_copy(update={"temperature": self.temperature})
             queries = [Query(hit.item, hit.question, f"{hit.key}/solver{j}") for hit in hits for j in range(self.k)]
             replies = asking.ask(queries, f"resolver-{self.solver.name}", sampling=sampling, target=self.solver)
@@ -138,7 +141,8 @@ class Resolver:
                 for at in range(len(hits))
             ]
         else:
-            solved = [self.solver(hit.question) for hit in hits]
+            found = [self.solver(hit.question) for hit in hits]
+            solved = [None if answer is None else str(answer) for answer in found]
         return [_differs(hit, answer) for hit, answer in zip(hits, solved, strict=True)]
 
 
@@ -162,10 +166,10 @@ class LLMJudge:
 
     def rule(self, hits: Sequence[Hit], asking: Asking, goal: Goal) -> list[Ruling]:
         """See `Adjudicator.rule`; a verdict that cannot be read is `unsure`, and the success does not stand."""
+        itself = self.judge.name == asking.target.name
+        self.note = "The judge is the model under attack itself: it repeats its own mistakes." if itself else ""
         if not hits:
             return []
-        if self.judge.name == asking.target.name:
-            self.note = "The judge is the model under attack itself: it repeats its own mistakes."
         completions = ask(
             self.judge,
             [self._prompt(hit) for hit in hits],
@@ -174,7 +178,8 @@ class LLMJudge:
             journal=asking.journal,
             stage="robustness/judge",
         )
-        return [_ruling(completion.text, completion.error) for completion in completions]
+        chat = "chat" in self.judge.capabilities
+        return [_ruling(completion.text, completion.error, chat=chat) for completion in completions]
 
     def _prompt(self, hit: Hit) -> Prompt:
         question = hit.question
@@ -188,9 +193,10 @@ class LLMJudge:
         return [message] if "chat" in self.judge.capabilities else f"{text}\n\nVERDICT:"
 
 
-def _ruling(said: str, error: str) -> Ruling:
-    found = _VERDICT.findall(said)
-    alone = _ALONE.match(said)
+def _ruling(said: str, error: str, *, chat: bool = True) -> Ruling:
+    # A judge that continues text is shown "VERDICT:" and may go on to make up further questions and verdicts.
+    found = _VERDICT.findall(said) if chat else _VERDICT.findall(f"VERDICT:{said}")[:1]
+    alone = _ALONE.fullmatch(said)
     word = found[-1].lower() if found else alone.group(1).lower() if alone else ""
     if word in ("wrong", "incorrect"):
         return Ruling(ruled="confirmed", reason="the judge finds the answer wrong for the question as rewritten")

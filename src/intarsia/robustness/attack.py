@@ -8,6 +8,8 @@ re-asking of every success.
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -33,12 +35,13 @@ from intarsia.robustness.search import Step, Tried, Walk, search
 
 if TYPE_CHECKING:
     import datasets
+
     from intarsia.robustness.gates import Gate
 
 Preset: TypeAlias = Literal["default", "paper"]
 ControlKind: TypeAlias = Literal["auto", "full", "off"]
 Progress: TypeAlias = Callable[[str, int, int], None]
-Questions: TypeAlias = "DataSet | datasets.Dataset | Sequence[Mapping[str, Any]] | str"
+Questions: TypeAlias = "DataSet | datasets.Dataset | Sequence[Item] | Sequence[Mapping[str, Any]] | str | Path"
 CERTAIN = 3
 """Times that the control asks a target that repeats itself: one more would be the same answer."""
 PAPER_TEMPERATURE = 0.6
@@ -82,6 +85,7 @@ class MSCR:
         beam: How many of them.
         budget: What may be spent.
         sampling: How the target answers; greedy with room by the kind of answer when omitted.
+        temperature: Of the usual sampling, where `sampling` is not given: 0 (greedy) by default, 0.6 in the paper.
         runs: Runs over all items; more than 1 makes sense where answers are sampled.
         shots: Worked examples a prompt; all that the set brings when omitted, 5 at most.
         style: How prompts are laid out; by what the target can do when `auto`.
@@ -114,6 +118,7 @@ class MSCR:
         beam: int = 4,
         budget: Budget | None = None,
         sampling: Sampling | None = None,
+        temperature: float | None = None,
         runs: int | None = None,
         shots: int | None = None,
         style: Style | Literal["auto"] = "auto",
@@ -161,6 +166,7 @@ class MSCR:
         self.max_words, self.beam = max_words, beam
         self.budget = budget or Budget(reask=0 if paper else None)
         self.sampling = sampling
+        self.temperature = temperature if temperature is not None else PAPER_TEMPERATURE if paper else 0.0
         self.runs = runs or (PAPER_RUNS if paper else 1)
         self.shots, self.style = shots, style
         self.system, self.template = system, template
@@ -226,8 +232,7 @@ class MSCR:
             sampling = sampling_for(data, self.target, style, shown=bool(shots), worked=worked)
             if self.chain_of_thought:
                 sampling = sampling.model_copy(update={"max_new_tokens": max(THINKING_ROOM, sampling.max_new_tokens)})
-            temperature = PAPER_TEMPERATURE if self.preset == "paper" else 0.0
-            sampling = sampling.model_copy(update={"temperature": temperature, "seed": self.seed})
+            sampling = sampling.model_copy(update={"temperature": self.temperature, "seed": self.seed})
         return Asking(
             target=self.target,
             sampling=sampling,
@@ -246,7 +251,7 @@ class MSCR:
             "target": self.target.name,
             "sources": [_described(source) for source in self.planner.sources],
             "scope": {source.name: self.planner.scope.get(source.name, "local") for source in self.planner.sources},
-            "protect": self.planner.protect if isinstance(self.planner.protect, str) else repr(self.planner.protect),
+            "protect": _protection(self.planner.protect),
             "goal": self.goal.name,
             "adjudicator": self.adjudicator.name if self.adjudicator is not None else "",
             "on_reject": self.on_reject,
@@ -303,7 +308,7 @@ class MSCR:
                         "tried": tuple(walk.tried),
                         "success": walk.success is not None,
                         "ahead": walk.ahead,
-                        "scored": plan.scored if run == 0 else 0,
+                        "scored": walk.scored,
                         "null": nulls.get(name),
                         "average": averages.get(name),
                     }
@@ -345,6 +350,8 @@ class MSCR:
                             steps=list(plan.steps),
                             budget=self.budget.max_queries,
                             name=names[run],
+                            # The plan is made once for all runs.
+                            scored=plan.scored if run == open_runs[0] else 0,
                         )
                     else:
                         reasons[names[run]] = self._no_steps(item, plan)
@@ -352,7 +359,7 @@ class MSCR:
         return walks, plans, reasons
 
     def _no_steps(self, item: Item, plan: Plan) -> str:
-        if plan.rejected:
+        if plan.rejected.total():
             return "no candidate passes the gates"
         if plan.words:
             return "no source has a candidate for any of its words"
@@ -382,7 +389,7 @@ class MSCR:
                 seen = {step.text for step in walk.steps} | {walk.item.question}
                 further = []
                 for step in best:
-                    for deeper in self.planner.deeper(step):
+                    for deeper in self.planner.deeper(walk.item, step):
                         if deeper.text not in seen:
                             seen.add(deeper.text)
                             further.append(deeper)
@@ -394,6 +401,7 @@ class MSCR:
     def _best(self, walk: Walk, steps: list[Step], asking: Asking) -> list[Step]:
         """The beam: lowest log-probability of the answer where the target scores, else first of each word in order."""
         if "score" in asking.target.capabilities:
+            walk.scored += len(steps)
             return self.planner.ranked(walk.item, walk.clean, steps, asking)[: self.beam]
         first: dict[int, Step] = {}
         for step in steps:
@@ -405,7 +413,8 @@ class MSCR:
         drawn = {}
         for name, walk in walks.items():
             digest = hashlib.sha256(f"{self.seed}/{name}/average".encode("utf-8", "surrogatepass")).digest()
-            drawn[name] = int.from_bytes(digest[:8], "big") % len(walk.steps)
+            single = sum(len(step.changes) == 1 for step in walk.steps)  # they come first
+            drawn[name] = int.from_bytes(digest[:8], "big") % single
         missing = [(walks[name], at) for name, at in drawn.items() if at >= len(walks[name].asked)]
         replies = asking.ask([Query(walk.item, walk.steps[at].text, walk.key(at)) for walk, at in missing], "average")
         fresh = {walk.name: reply for (walk, _), reply in zip(missing, replies, strict=True)}
@@ -435,7 +444,12 @@ class MSCR:
             {name: min(CERTAIN, most) if short else most for name, most in budgets.items()},
         )
         confirmation = Confirmation(
-            asking, self.goal, k=self._reask(asking), alpha=self.budget.alpha, adjudicator=None, stage="null"
+            asking,
+            self.goal,
+            k=self._reask(asking),
+            alpha=self.budget.alpha,
+            adjudicator=self.adjudicator,
+            stage="null",
         )
         search(
             control,
@@ -514,7 +528,15 @@ class NullAttack:
             adjudicator=attack.adjudicator,
             stage="null",
         )
-        search(walks, asking, attack.goal, confirmation, rows=attack.budget.rows, stage="null")
+        search(
+            walks,
+            asking,
+            attack.goal,
+            confirmation,
+            rows=attack.budget.rows,
+            stage="null",
+            stop_on_reject=attack.on_reject == "stop",
+        )
         by_name = {walk.name: walk for walk in walks}
         rows = []
         for item in data.items:
@@ -559,10 +581,14 @@ def as_data_set(questions: Questions) -> DataSet:
 
     if isinstance(questions, DataSet):
         found = questions
-    elif isinstance(questions, str):
-        found = load(questions)
+    elif isinstance(questions, str | Path):
+        found = load(str(questions))
     else:
         rows = list(questions)
+        if not all(isinstance(row, Item | Mapping) for row in rows):
+            raise DataError(
+                "The questions are neither items nor rows.", 'Give rows such as {"question": ..., "answer": ...}.'
+            )
         if rows and isinstance(rows[0], Item):
             items: tuple[Item, ...] = tuple(rows)
         else:
@@ -570,6 +596,9 @@ def as_data_set(questions: Questions) -> DataSet:
         found = DataSet(name="questions", items=items, origin="given", sha256=content_hash(items))
     if not found.items:
         raise DataError(f"{found.name} has no questions.", "Give at least one.")
+    twice = [name for name, times in Counter(item.id for item in found.items).items() if times > 1]
+    if twice:
+        raise DataError(f"{found.name} has two questions with the id {twice[0]!r}.", "Give every question its own id.")
     return found
 
 
@@ -589,6 +618,15 @@ def _why_not(item: Item, clean: Reply) -> str:
     }[clean.status]
 
 
+def _protection(protect: Protect) -> str:
+    """Protection by a name that is the same in the next process."""
+    if isinstance(protect, str):
+        return protect
+    if isinstance(protect, re.Pattern):
+        return f"re:{protect.pattern}"
+    return f"function {getattr(protect, '__qualname__', type(protect).__qualname__)}"
+
+
 def _described(source: Source) -> dict[str, Any]:
     return {"name": source.name, "kind": type(source).__name__, **getattr(source, "settings", {})}
 
@@ -598,7 +636,8 @@ def _check_folder(folder: Path, resume: bool) -> None:
         raise ConfigError(f"{folder} is a file, not a folder.", "Give another folder.")
     if not folder.is_dir():
         return
-    names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")}
+    # A run that was killed while it made its journal leaves the lock only.
+    names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")} - {"journal.jsonl.lock"}
     if names and "journal.jsonl" not in names:
         raise ConfigError(f"{folder} is not empty and holds no attack.", "Give another folder.")
     if names and not resume:

@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from intarsia.core.data import Item
+from intarsia.core.data.fewshot import prompt_for, shots_for
 from intarsia.core.journal import write_atomic
+from intarsia.core.target import prompt_text
 
 if TYPE_CHECKING:
     from intarsia.robustness.results import AttackResults
@@ -28,19 +31,21 @@ def write_lm_eval(results: AttackResults, folder: str | Path) -> Path:
     """
     folder = Path(folder)
     items = results.to_items().items
-    shots = "".join(
-        f"Question: {shot.question}\nAnswer: {shot.meta.get('answer_text', shot.answer)}\n\n"
-        for shot in results.data.shots[: int(results.settings.get("shots", 0) or 0)]
-    )
-    for name, field in ((TASK, "question"), (f"{TASK}_clean", "original")):
-        rows = [
-            {
-                "id": item.id,
-                "text": f"{shots}Question: {item.question if field == 'question' else item.meta['original_question']}",
-                "answer": item.answer or "",
-            }
+    settings = results.settings
+    count = int(settings.get("shots") or 0)
+    worked = bool(count) and all("solution" in shot.meta for shot in results.data.shots)
+
+    def text(item: Item) -> str:
+        shots = shots_for(item, results.data.shots, count)
+        system, template = str(settings.get("system") or ""), str(settings.get("template") or "")
+        return prompt_text(prompt_for(item, shots, style="plain", system=system, template=template, worked=worked))
+
+    for name, rewritten in ((TASK, True), (f"{TASK}_clean", False)):
+        asked = [
+            item if rewritten else item.model_copy(update={"question": str(item.meta["original_question"])})
             for item in items
         ]
+        rows = [{"id": item.id, "text": text(item), "answer": item.answer or ""} for item in asked]
         write_atomic(folder / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         write_atomic(folder / f"{name}.yaml", _task(name, all(item.kind == "number" for item in items)))
     return folder
@@ -54,7 +59,7 @@ def _task(name: str, numbers: bool) -> str:
         "dataset_kwargs": {"data_files": {"test": f"{name}.jsonl"}},
         "test_split": "test",
         "output_type": "generate_until",
-        "doc_to_text": "{{text}}\nAnswer:",
+        "doc_to_text": "{{text}}",
         "doc_to_target": "{{answer}}",
         "generation_kwargs": {"until": ["\nQuestion:"], "do_sample": False, "max_gen_toks": 512},
         "metric_list": [{"metric": "exact_match", "ignore_case": True, "ignore_punctuation": not numbers}],

@@ -6,11 +6,13 @@ beside the successes and never among them.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from intarsia.core.answers import check, read_answer
+from intarsia.core.answers import check, marked_part, read_answer
 from intarsia.core.data import Item
 from intarsia.core.errors import ConfigError
 from intarsia.core.target import Completion
@@ -47,11 +49,9 @@ def read_reply(item: Item, completion: Completion) -> Reply:
     verdict = check(completion.text, item)
     parsed, status = verdict.parsed, verdict.status
     cut: ReplyStatus = status
-    if completion.truncated and status not in ("correct", "refused"):
-        # Of an answer that was cut off, a number somewhere in the middle is not the answer, unless it is marked as one.
-        found = read_answer(completion.text, item.kind, item.answer, choices=item.choices)
-        if not found.mark:
-            cut, parsed = "truncated", None
+    # Of an answer that was cut off, a number somewhere in the middle is not the answer, unless it is marked as one.
+    if completion.truncated and status not in ("correct", "refused") and not _stands(item, completion.text, parsed):
+        cut, parsed = "truncated", None
     return Reply(
         text=completion.text,
         parsed=parsed,
@@ -59,6 +59,18 @@ def read_reply(item: Item, completion: Completion) -> Reply:
         tokens=completion.token_count,
         truncated=completion.truncated,
     )
+
+
+def _stands(item: Item, text: str, parsed: str | None) -> bool:
+    """Whether the answer in a text that was cut off is marked as one and stood before the cut."""
+    mark = marked_part(text)[1]
+    # The cut may have split the last word: of "The answer is 12" nobody knows what was to follow.
+    before = text if mark == "boxed" else re.sub(r"\S+$", "", text)
+    body, before_mark = marked_part(before)
+    if not mark or before_mark != mark or check(before, item).parsed != parsed:
+        return False
+    # A mark with nothing to be read behind it ("The answer is about") marks nothing.
+    return read_answer(body, item.kind, item.answer, choices=item.choices).text is not None
 
 
 class Goal(Protocol):
@@ -118,7 +130,10 @@ class AnswerChanged:
 
 
 class Longer:
-    """The reply is at least `ratio` times as long as the clean one, in tokens, and was not cut off."""
+    """The reply is at least `ratio` times as long as the clean one, in tokens, and was not cut off.
+
+    Where there is a gold answer, only items that are answered right are attacked, as under every other goal.
+    """
 
     def __init__(self, ratio: float = 2.0) -> None:
         if not ratio > 1:
@@ -128,14 +143,14 @@ class Longer:
 
     def attackable(self, item: Item, clean: Reply) -> bool:
         """See `Goal.attackable`."""
-        return clean.status not in ("error", "truncated") and not clean.truncated and clean.tokens > 0
+        return clean.status in ("correct", "ungraded") and not clean.truncated and clean.tokens > 0
 
     def met(self, item: Item, clean: Reply, reply: Reply) -> bool:
         """See `Goal.met`."""
         return reply.status != "error" and not reply.truncated and reply.tokens >= self.ratio * clean.tokens
 
 
-GOALS = {"answer_wrong": AnswerWrong, "answer_changed": AnswerChanged, "longer": Longer}
+GOALS: dict[str, Callable[[], Goal]] = {"answer_wrong": AnswerWrong, "answer_changed": AnswerChanged, "longer": Longer}
 
 
 def goal_named(name: str) -> Goal:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from intarsia.core.data import Item
 from intarsia.core.errors import ConfigError
 from intarsia.robustness.asking import Asking, Query, wanted_answer
-from intarsia.robustness.candidates import Rewrite, Scope, Source, rewrites
+from intarsia.robustness.candidates import Candidate, Rewrite, Scope, Source, rewrites
 from intarsia.robustness.goals import Reply
 from intarsia.robustness.protect import Protect, editable, protected_spans
 from intarsia.robustness.search import Change, Step
@@ -67,17 +67,22 @@ class Planner:
         order: Order = "left_to_right",
         seed: int = 0,
     ) -> None:
+        for source in sources:
+            if not isinstance(source, Source):
+                raise ConfigError(f"{source!r:.60} is no source.", "Give objects with `name` and `propose`.")
         names = [source.name for source in sources]
         if len(set(names)) < len(names):
             raise ConfigError(f"Two sources have the same name: {', '.join(sorted(names))}.", "Give each its own.")
         if order not in ORDERS:
             raise ConfigError(f"There is no word order {order!r}.", f"Use one of {', '.join(ORDERS)}.")
+        if isinstance(protect, str):
+            protected_spans("", protect)  # refuses a wrong name before anything is asked
         self.sources, self.scope, self.protect = tuple(sources), dict(scope), protect
         self.gates, self.order, self.seed = tuple(gates), order, seed
 
     def plan(self, item: Item, clean: Reply, asking: Asking) -> Plan:
         """The plan of a question whose words are all as they were."""
-        found, changeable, rejected = self._rewrites(item.question, frozenset())
+        found, changeable, rejected = self._rewrites(item.question, self._answer_words(item))
         if self.order == "random":
             random.Random(f"{self.seed}/{item.id}").shuffle(found)
         steps = [Step.of(rewrite) for rewrite in _flat(found)]
@@ -92,15 +97,15 @@ class Planner:
             scored = len(steps)
         return Plan(len(changeable), steps, rejected, scored)
 
-    def deeper(self, step: Step) -> list[Step]:
+    def deeper(self, item: Item, step: Step) -> list[Step]:
         """Steps with one word more changed than `step`; a word that it changed stays as it is."""
-        taken = frozenset(change.replacement.lower() for change in step.changes)
+        taken = self._answer_words(item) | {change.replacement.lower() for change in step.changes}
         found, _, _ = self._rewrites(step.text, taken)
         return [
             Step(
                 rewrite.text,
                 (*step.changes, Change.of(rewrite)),
-                tuple(sorted((*moved(step.marks, rewrite.before, rewrite.after), *rewrite.after))),
+                tuple(sorted((*moved(step.marks, rewrite, len(rewrite.text) - len(step.text)), *rewrite.after))),
             )
             for rewrite in _flat(found)
         ]
@@ -115,6 +120,15 @@ class Planner:
         scores = asking.answer_scores(queries, [answer] * len(steps), f"guide/{item.id}")
         return [steps[at] for at in sorted(range(len(steps)), key=lambda at: scores[at])]
 
+    def _answer_words(self, item: Item) -> frozenset[str]:
+        """Words that the answer is made of: where they stand in the question, to change them is to change the answer.
+
+        Nothing is kept back under `none`, and numbers are left to the other kinds of protection.
+        """
+        if self.protect == "none" or item.kind not in ("word", "exact"):
+            return frozenset()
+        return frozenset(word.text.lower() for said in (item.answer or "", *item.aliases) for word in words(said))
+
     def _rewrites(self, question: str, taken: frozenset[str]) -> tuple[list[list[Rewrite]], list[Word], Counter[str]]:
         changeable = [word for word in editable(question, self.protect) if word.text.lower() not in taken]
         if not changeable:
@@ -123,14 +137,24 @@ class Planner:
         if taken:
             kept = [Span(word.start, word.end) for word in words(question) if word.text.lower() in taken]
             protected = tuple(sorted((*protected, *kept)))
-        proposals = [(source.name, source.propose(question, changeable)) for source in self.sources]
+        proposals = [(source.name, self._proposed(source, question, changeable)) for source in self.sources]
         found = rewrites(question, changeable, proposals, scope=self.scope, protected=protected)
         rejected: Counter[str] = Counter()
         if self.gates:
             from intarsia.robustness.gates import apply_gates
 
-            found, rejected = apply_gates(question, found, self.gates)
+            found, counts = apply_gates(question, found, self.gates)
+            rejected = Counter(counts)
         return found, changeable, rejected
+
+    def _proposed(self, source: Source, question: str, changeable: Sequence[Word]) -> list[list[Candidate]]:
+        lists = source.propose(question, changeable)
+        if len(lists) != len(changeable):
+            raise ConfigError(
+                f"The source {source.name} gave {len(lists)} lists for {len(changeable)} words.",
+                "`propose` gives one list a word, in order; an empty one where it has nothing.",
+            )
+        return lists
 
     def _importance(self, item: Item, clean: Reply, changeable: Sequence[Word], asking: Asking) -> list[float]:
         _need_scores(asking, self.order)
@@ -143,13 +167,21 @@ class Planner:
         return [base - score for score in without]
 
 
-def moved(spans: Sequence[Span], before: Sequence[Span], after: Sequence[Span]) -> list[Span]:
-    """Where spans of a text lie after a replacement that changed the spans `before` into `after`."""
+def moved(spans: Sequence[Span], rewrite: Rewrite, grown: int) -> list[Span]:
+    """Where spans of a text lie after a rewrite of it.
+
+    Args:
+        spans: Spans that the rewrite did not change.
+        rewrite: What changed.
+        grown: Characters that the whole text gained.
+    """
+    changes = [(old, (new.end - new.start) - (old.end - old.start)) for old, new in zip(rewrite.before, rewrite.after)]
+    # A word that is left out takes a space with it, which belongs to no span.
+    spaces = sum(by for _, by in changes) - grown
+    changes = [(old, by - (at < spaces)) for at, (old, by) in enumerate(changes)]
     shifted = []
     for span in spans:
-        by = sum(
-            (new.end - new.start) - (old.end - old.start) for old, new in zip(before, after) if old.end <= span.start
-        )
+        by = sum(by for old, by in changes if old.end <= span.start)
         shifted.append(Span(span.start + by, span.end + by))
     return shifted
 

@@ -22,10 +22,10 @@ from intarsia.robustness.search import Tried
 
 if TYPE_CHECKING:
     import datasets
-    from intarsia.robustness.preservation import Preservation
 
     from intarsia.core.target import Target
     from intarsia.robustness.length import Lengths
+    from intarsia.robustness.preservation import Preservation
     from intarsia.robustness.transfer import Transfer
 
 FORMAT = 1
@@ -103,9 +103,9 @@ class Summary(BaseModel):
         drop_interval: Over items.
         drop_spread: Standard deviation over runs.
         relative_drop: Drop / A0.
-        success_rate: Successes among attacked items.
+        success_rate: Successes among items that were answered right, attacked or not (the paper's ASR).
         null_drop: Drop of the control; None without one.
-        null_rate: Successes of the control among attacked items.
+        null_rate: Successes of the control among items that were answered right.
         net_drop: Drop minus the control's.
         net_interval: Paired, over items.
         net_p: Attack against control: exact McNemar test, with several runs a sign-flip test over items.
@@ -331,7 +331,10 @@ class AttackResults:
         """
         folder = Path(folder)
         try:
-            settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+            settings = dict(json.loads((folder / "settings.json").read_text(encoding="utf-8")))
+            known = settings.pop("format", None)
+            if known != FORMAT:
+                raise DataError(f"{folder} has format {known}.", f"This release reads format {FORMAT}.")
             summary = Summary.model_validate_json((folder / "summary.json").read_text(encoding="utf-8"))
             tried: dict[tuple[str, int], list[Tried]] = {}
             for line in _read_lines(folder / "queries.jsonl"):
@@ -341,19 +344,16 @@ class AttackResults:
             for line in _read_lines(folder / "items.jsonl"):
                 row = Attacked.model_validate(line)
                 rows.append(row.model_copy(update={"tried": tuple(tried.pop((row.item.id, row.run), ()))}))
+            items = {row.item.id: row.item for row in rows}
+            data = DataSet.model_validate({**settings.pop("data"), "items": list(items.values())})
         except FileNotFoundError as error:
             raise DataError(
                 f"{folder} is not a finished attack: it has no {Path(error.filename or '').name}.",
                 "Give the --out folder of an attack; an unfinished one goes on when its command is given again.",
             ) from None
-        except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
             raise DataError(f"{folder} is damaged: {str(error).splitlines()[0]}.", "Run the attack again.") from None
-        if settings.get("format") != FORMAT:
-            raise DataError(f"{folder} has format {settings.get('format')}.", f"This release reads format {FORMAT}.")
-        items = {row.item.id: row.item for row in rows}
-        data = DataSet.model_validate({**settings.pop("data"), "items": list(items.values())})
         again, notes = settings.pop("again", 0), settings.pop("notes", [])
-        settings.pop("format")
         results = cls(settings, rows, data, again=again, notes=notes)
         if tried or results.summary() != summary:
             raise DataError(
@@ -378,8 +378,7 @@ def summarize(rows: Sequence[Attacked], *, again: int = 0) -> Summary:
     met = Counter(tried.ruled for tried in queries if tried.met)
     status = Counter(tried.reply.status for tried in queries)
     figures: dict[str, Any] = {}
-    controlled = [row for row in attacked if row.null is not None]
-    if controlled:
+    if any(row.null is not None for row in attacked):
         control = accuracy_drop(clean, null)
         only_attack = int((clean & broken & ~null).sum())
         only_null = int((clean & null & ~broken).sum())
@@ -389,7 +388,7 @@ def summarize(rows: Sequence[Attacked], *, again: int = 0) -> Summary:
         p = mcnemar(only_null, only_attack) if one_run else sign_flip(difference)
         figures |= {
             "null_drop": control.drop,
-            "null_rate": sum(row.null.success for row in controlled if row.null) / len(controlled),
+            "null_rate": control.success_rate,
             "net_drop": worst.drop - control.drop,
             "net_interval": paired_share_difference(only_null, only_attack, len(clean))
             if one_run
@@ -406,7 +405,7 @@ def summarize(rows: Sequence[Attacked], *, again: int = 0) -> Summary:
         drop_interval=wilson(int((clean & broken).sum()), len(clean))
         if clean.shape[1] == 1
         else _estimate((clean & broken).mean(axis=1)),
-        success_rate=sum(row.success for row in attacked) / len(attacked) if attacked else 0.0,
+        success_rate=worst.success_rate,
         queries=float(np.mean(counts)) if counts else 0.0,
         queries_median=float(np.median(counts)) if counts else 0.0,
         queries_p95=float(np.percentile(counts, 95)) if counts else 0.0,
@@ -459,7 +458,7 @@ def _outcomes(rows: Sequence[Attacked]) -> tuple[Any, Any, Any, Any]:
     for row in rows:
         place = (ids[row.item.id], runs[row.run])
         # Without gold answers an item that is attacked stands for one that was answered as usual.
-        flags[0][place] = row.clean.status == "correct" or (row.attacked and row.item.answer is None)
+        flags[0][place] = row.clean.status == "correct" or (row.attacked and row.clean.status == "ungraded")
         flags[1][place] = row.success
         flags[2][place] = row.null is not None and row.null.success
         flags[3][place] = row.average is not None and row.average.met

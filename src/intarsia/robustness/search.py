@@ -131,6 +131,8 @@ class Walk:
         stopped: Whether the walk ended without a success before its steps ran out.
         tests: Re-ask tests so far.
         budget: Most queries.
+        name: Names item and run; begins the keys of all its queries.
+        scored: Questions that were scored to find the order.
     """
 
     item: Item
@@ -144,6 +146,7 @@ class Walk:
     success: Tried | None = None
     stopped: bool = False
     tests: int = 0
+    scored: int = 0
 
     @property
     def limit(self) -> int:

@@ -35,7 +35,9 @@ class Transfer(BaseModel):
         drop: Clean minus adversarial.
         interval: Of the drop, paired.
         p_value: Exact McNemar test; where an item has several wordings, a sign-flip test over items.
-        broken: Share of the pairs right before that are wrong after.
+        broken: Share of the pairs right before that are wrong after. An answer that was cut off, is a refusal or cannot
+            be read is no wrong one.
+        unread: Pairs right before whose rewritten question got such an answer.
         pdr: 1 - adversarial / clean; None where nothing was right.
         both_right: Share of pairs with both right.
         whole_clean: Share right over the whole attacked set, its unbroken items as they were; None without it.
@@ -55,6 +57,7 @@ class Transfer(BaseModel):
     interval: Interval | None = None
     p_value: float
     broken: float
+    unread: int = 0
     pdr: float | None = None
     both_right: float
     whole_clean: float | None = None
@@ -99,7 +102,7 @@ def transfer(
     everyone = list(known.values()) if whole else list({item.id: item for item in originals}.values())
     before = _ask(asking, everyone, "transfer-clean")
     after = _ask(asking, adversarial.items, "transfer-adversarial")
-    pairs, of_item, lost = [], [], 0
+    pairs, of_item, lost, fate = [], [], 0, []
     for original, item in zip(originals, adversarial.items, strict=True):
         first, second = before[original.id], after[item.id]
         if "error" in (first.status, second.status):
@@ -107,12 +110,13 @@ def transfer(
             continue
         pairs.append((item.id, first.status == "correct", second.status == "correct"))
         of_item.append(original.id)
+        if first.status == "correct":
+            fate.append(second.status)
     if not pairs:
         raise DataError(f"{target.name} answered none of the pairs.", "Is it reachable?")
     clean = [right for _, right, _ in pairs]
     then = [right for _, _, right in pairs]
     share, share_then = float(np.mean(clean)), float(np.mean(then))
-    broken = [not b for a, b in zip(clean, then, strict=True) if a]
     return Transfer(
         target=target.name,
         attacked_model=str(results.settings.get("target", "")),
@@ -122,7 +126,8 @@ def transfer(
         drop=share - share_then,
         interval=_interval(clean, then, of_item),
         p_value=_p_value(clean, then, of_item),
-        broken=float(np.mean(broken)) if broken else 0.0,
+        broken=fate.count("wrong") / len(fate) if fate else 0.0,
+        unread=sum(status not in ("correct", "wrong") for status in fate),
         pdr=performance_drop_rate(share, share_then) if share else None,
         both_right=accurately_solved_pairs(clean, then),
         **(_whole(results, adversarial, before, after) if whole else {}),
@@ -177,7 +182,11 @@ def _whole(
     rewritten: dict[str, str] = {}
     for item in adversarial.items:
         rewritten.setdefault(str(item.meta["original_id"]), item.id)
-    ids = [item.id for item in results.data.items if before[item.id].status != "error"]
-    right = [before[name].status == "correct" for name in ids]
-    then = [(after[rewritten[name]] if name in rewritten else before[name]).status == "correct" for name in ids]
+    statuses = [
+        (before[item.id].status, (after[rewritten[item.id]] if item.id in rewritten else before[item.id]).status)
+        for item in results.data.items
+    ]
+    answered = [pair for pair in statuses if "error" not in pair]
+    right = [first == "correct" for first, _ in answered]
+    then = [second == "correct" for _, second in answered]
     return {"whole_clean": float(np.mean(right)), "whole_adversarial": float(np.mean(then))}
