@@ -82,7 +82,7 @@ def test_no_single_word_turns_the_answer(item: Item, place: int, scope: str, new
     assert not broken(RuleSolver(), item, changed)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.7])
+@pytest.mark.parametrize("share", [0.3, 0.7])
 def test_an_attack_finds_exactly_what_is_planted(share: float) -> None:
     planted = plant(ITEMS, PAIRS, share, seed=1)
     solver = RuleSolver(planted.triggers)
@@ -100,7 +100,14 @@ def test_an_attack_finds_exactly_what_is_planted(share: float) -> None:
         assert not broken(solver, item, item.question)
         assert not hits or broken(solver, item, PLANS[item.id][hits[0] - 1].text)
         several += len(hits) > 1
-    assert several or not planted.struck  # else the order would not be tested
+    assert several  # else the order would not be tested
+
+
+def test_nothing_is_planted_in_a_share_of_none() -> None:
+    planted = plant(ITEMS, PAIRS, 0.0)
+    assert not planted.triggers
+    assert not planted.struck
+    assert expected(PAIRS[ITEMS[0].id], planted.triggers) == (False, len(PLANS[ITEMS[0].id]), None)
 
 
 def test_where_first_pairs_lie_varies() -> None:

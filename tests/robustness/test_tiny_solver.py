@@ -32,7 +32,7 @@ SYNONYMS = {
     "apples": ("pomes", "crab apples"),
     "the": ("thee",),
 }
-STEPS = 100
+STEPS = 120
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +171,9 @@ def test_wordnet_has_synonyms_that_leave_each_verb_on_its_side() -> None:
 
 def test_a_short_training_learns(solver: TinySolver) -> None:
     losses = solver.training.losses
-    assert len(losses) == 2
+    assert len(losses) == 3  # two of 50 steps, one of 20
     assert losses[0] < np.log(41) + 0.1
-    assert losses[1] < losses[0] - 0.1
+    assert losses[2] < losses[1] < losses[0] - 0.1
     # It reads the numbers, not just which answers are frequent.
     items = tiny_stories.tiny_stories(200, seed=9).items
     answers = np.array([int(item.answer or "") for item in items])
@@ -188,10 +188,10 @@ def test_training_is_a_function_of_its_seed(questions: list[str]) -> None:
 
     def train(seed: int) -> TinySolver:
         progress = lambda now, total: done.append((now, total))  # noqa: E731
-        return train_tiny(seed, augment=0.5, steps=12, progress=progress, synonyms=SYNONYMS)
+        return train_tiny(seed, augment=0.5, steps=5, progress=progress, synonyms=SYNONYMS)
 
     one, again, other = train(3), train(3), train(4)
-    assert done == [(12, 12)] * 3
+    assert done == [(5, 5)] * 3
     assert again.training == one.training
     np.testing.assert_array_equal(logits(again, questions), logits(one, questions))
     assert not np.array_equal(logits(other, questions), logits(one, questions))
