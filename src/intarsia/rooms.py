@@ -89,6 +89,10 @@ ROOMS: tuple[Room, ...] = (
         paper="arXiv:2511.08055",
         venue="ICLR 2026",
         summary="Changes one word of a math question at a time and counts how many right answers survive.",
+        state="ready",
+        commands="intarsia.robustness.commands:app",
+        audit_studies=("intarsia.robustness.study:Robustness",),
+        recipe_kinds=MappingProxyType({"harden": "intarsia.robustness.harden:HardenRecipe"}),
     ),
     Room(
         name="sycophancy",
