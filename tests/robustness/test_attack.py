@@ -575,10 +575,10 @@ class Killed(Exception):
 
 def test_a_run_that_breaks_off_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     whole = noisy()
-    whole.run(stories(6), out=tmp_path / "whole")
+    whole.run(stories(3), out=tmp_path / "whole")
     wanted = files(tmp_path / "whole")
     total = len(whole.target.calls)  # type: ignore[attr-defined]
-    assert total > 100
+    assert total > 80
 
     def end_at(most: int) -> Any:
         def before(count: int, prompt: Prompt) -> None:
@@ -590,28 +590,28 @@ def test_a_run_that_breaks_off_goes_on_to_the_same_bytes(tmp_path: Path) -> None
     for most in (0, 3, total // 2, total - 1):
         folder = tmp_path / f"broken{most}"
         with pytest.raises(Killed):
-            noisy(before=end_at(most)).run(stories(6), out=folder)
+            noisy(before=end_at(most)).run(stories(3), out=folder)
         assert not (folder / "settings.json").exists()
         with pytest.raises(DataError, match="not a finished attack"):
             AttackResults.load(folder)
         again = noisy()
-        again.run(stories(6), out=folder)
+        again.run(stories(3), out=folder)
         assert files(folder) == wanted
         # What was answered is not asked again: at most a batch is lost.
         assert len(again.target.calls) <= total - most + 16  # type: ignore[attr-defined]
     done = noisy()
-    done.run(stories(6), out=tmp_path / "whole")
+    done.run(stories(3), out=tmp_path / "whole")
     assert done.target.calls == []
     assert files(tmp_path / "whole") == wanted
 
 
 def _run_slowly(folder: str) -> None:
-    noisy(latency=0.002).run(stories(6), out=folder)
+    noisy(latency=0.003).run(stories(3), out=folder)
     os._exit(0)
 
 
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    noisy().run(stories(6), out=tmp_path / "whole")
+    noisy().run(stories(3), out=tmp_path / "whole")
     wanted = files(tmp_path / "whole")
     fork, moments = get_context("fork"), random.Random(0)
     folder, killed = tmp_path / "killed", 0
@@ -624,7 +624,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(tmp_path: Path) ->
         process.join()
         killed += process.exitcode == -signal.SIGKILL
     assert killed
-    noisy().run(stories(6), out=folder)
+    noisy().run(stories(3), out=folder)
     assert files(folder) == wanted
 
 
@@ -633,7 +633,7 @@ def test_a_run_killed_while_it_is_written_goes_on_to_the_same_bytes(
 ) -> None:
     from intarsia.robustness import export, results
 
-    noisy().run(stories(4), out=tmp_path / "whole")
+    noisy().run(stories(2), out=tmp_path / "whole")
     wanted = files(tmp_path / "whole")
     write = results.write_atomic
     for most in (0, 1, 3, 6, 8):
@@ -650,11 +650,11 @@ def test_a_run_killed_while_it_is_written_goes_on_to_the_same_bytes(
             patched.setattr(results, "write_atomic", dying)
             patched.setattr(export, "write_atomic", dying)
             with pytest.raises(Killed):
-                noisy().run(stories(4), out=folder)
+                noisy().run(stories(2), out=folder)
         with pytest.raises(DataError):
             AttackResults.load(folder)
         again = noisy()
-        again.run(stories(4), out=folder)
+        again.run(stories(2), out=folder)
         assert files(folder) == wanted
         assert again.target.calls == []
 
