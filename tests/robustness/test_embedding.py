@@ -295,6 +295,7 @@ def test_half_precision_and_padding(tiny_model: Any, tiny_tokenizer: Any) -> Non
     assert half.cosine("the", "capital") == pytest.approx(full.cosine("the", "capital"), abs=0.02)
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_embeddings_that_are_not_there(tiny_model: Any, tiny_tokenizer: Any) -> None:
     from transformers import LlamaForCausalLM
 
