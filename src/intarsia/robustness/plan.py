@@ -139,6 +139,9 @@ class Planner:
             protected = tuple(sorted((*protected, *kept)))
         proposals = [(source.name, self._proposed(source, question, changeable)) for source in self.sources]
         found = rewrites(question, changeable, proposals, scope=self.scope, protected=protected)
+        if self.protect in ("math", "mathattack"):
+            # What must not be taken away must not be put in either: "with" does not become "without", nor "a" "two".
+            found = [[one for one in of_word if not protected_spans(one.replacement, "math")] for of_word in found]
         rejected: Counter[str] = Counter()
         if self.gates:
             from intarsia.robustness.gates import apply_gates

@@ -19,20 +19,25 @@ def default_sources(
     preset: Literal["default", "paper"] = "default",
     surrogate: str = SURROGATE,
     mlm: str = "",
+    infill: bool = False,
     offline: bool | None = None,
 ) -> tuple[list[Source], list[str]]:
     """Sources in order of priority, and notes on what could not be had.
 
-    By default: neighbors in the target's embeddings (a surrogate's where it shows no weights), WordNet synonyms put
-    into the word's form, and words that fit the context by a masked model (`mlm`), or else by the causal target itself.
-    The paper's: top-10 neighbors, top-5 synonyms as they stand in WordNet, and bert-large-uncased above 0.1; there, a
-    source that cannot be had is an error.
+    By default, so that a success means something without an adjudicator (ours): forms and spellings of the word among
+    its neighbors in the target's embeddings (a surrogate's where it shows no weights), and WordNet synonyms of its most
+    frequent sense, put into its form. Words that fit the context change the meaning most often, so they are asked for:
+    `mlm` names a masked model, `infill` has the causal target fill the gap.
+
+    The paper's: top-10 neighbors, top-5 synonyms of all senses as they stand in WordNet, and bert-large-uncased above
+    0.1; there, a source that cannot be had is an error.
 
     Args:
         target: Who is attacked.
         preset: `default` or `paper`.
         surrogate: A model in the catalog.
         mlm: Name or folder of a masked model.
+        infill: Whether a target that shows its weights fills gaps; where `mlm` is given, that does it.
         offline: Never ask the network.
 
     Raises:
@@ -58,13 +63,15 @@ def default_sources(
     except IntarsiaError as error:
         _or_raise(paper, error, notes, "embedding")
     try:
-        found.append(WordNetSource(wordnet=locate(offline=offline), rank=embedding, inflect=not paper))
+        found.append(
+            WordNetSource(wordnet=locate(offline=offline), rank=embedding, inflect=not paper, conservative=not paper)
+        )
     except IntarsiaError as error:
         _or_raise(paper, error, notes, "wordnet")
     if mlm or paper:
         # A masked model that was asked for by name is not left out silently.
         found.append(MaskedLMSource.load(mlm or PAPER_MLM, numbers=paper))
-    elif local:
+    elif infill and local:
         found.append(CausalInfillSource(target, numbers=False))
     if not found:
         raise ConfigError(f"No source of candidates can be had ({' '.join(notes)}).", "Give sources=[...] of your own.")

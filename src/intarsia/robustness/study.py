@@ -22,11 +22,11 @@ from intarsia.robustness.candidates import Source
 from intarsia.robustness.goals import AnswerWrong
 from intarsia.robustness.verdicts import Finding
 
-ITEMS = {"smoke": 16, "quick": 40, "standard": 150, "full": 500}
-QUERIES = {"smoke": 16, "quick": 40, "standard": 100, "full": 400}
+ITEMS = {"smoke": 12, "quick": 32, "standard": 150, "full": 500}
+QUERIES = {"smoke": 8, "quick": 20, "standard": 100, "full": 400}
 SETS: dict[str, tuple[str, ...]] = {
-    "smoke": ("stories",),
-    "quick": ("stories",),
+    "smoke": ("stories:1,3",),
+    "quick": ("stories:1,3",),
     "standard": ("stories", "reasoning-gym", "gsm8k", "svamp"),
     "full": ("stories", "reasoning-gym", *data.KNOWN),
 }
@@ -42,9 +42,11 @@ class RobustnessOptions(BaseModel):
         sets: Names for `intarsia.core.data.load`, or `auto`.
         items: Most questions of each set; by budget when omitted.
         max_queries: Most rewrites of each question; by budget when omitted.
-        protect: What is never changed: `math`, `none`, `mathattack` or `re:<pattern>`.
+        protect: What is never changed: `mathattack` (numbers, units, comparisons, names), `math` (names may change),
+            `none` or `re:<pattern>`.
         order: Which word is changed first; see `intarsia.robustness.plan`.
-        mlm: Name or folder of a masked language model; the model under audit fills gaps when omitted.
+        mlm: Name or folder of a masked language model, as a third source.
+        infill: Have the model under audit fill gaps, as a third source.
         surrogate: Whose embeddings serve for a model that shows no weights.
         chain_of_thought: Ask for working before the answer; needed to measure length, and slow.
         control: `auto`, `full` or `off`; see `MSCR`.
@@ -57,9 +59,10 @@ class RobustnessOptions(BaseModel):
     sets: tuple[str, ...] | Literal["auto"] = "auto"
     items: int | None = Field(None, ge=1, le=100_000)
     max_queries: int | None = Field(None, ge=1)
-    protect: str = "math"
+    protect: str = "mathattack"
     order: Literal["left_to_right", "random", "importance", "importance_mask", "guided"] = "left_to_right"
     mlm: str = ""
+    infill: bool = False
     surrogate: str = "smollm2-135m"
     chain_of_thought: bool = False
     control: Literal["auto", "full", "off"] = "auto"
@@ -91,7 +94,7 @@ class Robustness(Study):
 
         options, target = _options(context), _target(context)
         sets, lost = _load(context, options)
-        sources, notes = default_sources(target, surrogate=options.surrogate, mlm=options.mlm)
+        sources, notes = default_sources(target, surrogate=options.surrogate, mlm=options.mlm, infill=options.infill)
         found: list[Finding] = []
         seconds: dict[str, float] = {}
         for one in sets:

@@ -454,7 +454,7 @@ def measures(found: Sequence[Finding]) -> tuple[Measure, ...]:
 
 
 def _inflections(rows: Sequence[Attacked]) -> float:
-    """Share of items broken by a change that keeps the word's stem: a lower bound, for a search stops when it breaks."""
+    """Share of items broken by a change that keeps the stem: a lower bound, for a search stops when it breaks."""
     kept = sum(row.success and row.tried[-1].changes[-1].source == "embedding" for row in rows)
     return round(kept / len(rows), 4)
 
