@@ -45,6 +45,9 @@ Sources = Annotated[
     str | None,
     typer.Option("--sources", help="embedding,wordnet,infill,mlm,typo,insertion,deletion; what is at hand by default."),
 ]
+AllSenses = Annotated[
+    bool | None, typer.Option("--all-senses", help="WordNet: of every sense, not of the most frequent one only.")
+]
 Mlm = Annotated[str | None, typer.Option("--mlm", help="A masked model: hub name or folder.")]
 Surrogate = Annotated[
     str | None, typer.Option("--surrogate", help="Whose embeddings serve where the model shows no weights.")
@@ -73,6 +76,7 @@ def attack(
         int | None, typer.Option("--shots", metavar="N", min=0, help="Worked examples a prompt; up to 5.")
     ] = None,
     sources: Sources = None,
+    all_senses: AllSenses = None,
     mlm: Mlm = None,
     surrogate: Surrogate = None,
     protect: Protect = None,
@@ -136,7 +140,8 @@ def attack(
     from intarsia.robustness.settings import prepare, questions
 
     given = {
-        "model": model, "data": data, "map": mapping, "items": items, "shots": shots, "sources": sources, "mlm": mlm,
+        "model": model, "data": data, "map": mapping, "items": items, "shots": shots, "sources": sources,
+        "all_senses": all_senses, "mlm": mlm,
         "surrogate": surrogate, "protect": protect, "goal": goal, "judge": judge,
         "self_consistency": self_consistency, "order": order, "max_words": max_words, "beam": beam, "gates": gates,
         "max_queries": max_queries, "reask": reask, "rows": rows, "temperature": temperature, "runs": runs,
@@ -230,6 +235,7 @@ def candidates(
     question: Annotated[str, typer.Argument(help="A question; - reads standard input.")],
     model: Annotated[str, typer.Option("--model", help="Whose embeddings; the surrogate's by default.")] = "",
     sources: Sources = None,
+    all_senses: AllSenses = None,
     mlm: Mlm = None,
     surrogate: Surrogate = None,
     protect: Protect = None,
@@ -249,7 +255,8 @@ def candidates(
         raise DataError("The question is empty.", "Give a text with at least one word.")
     # The published protocol judges successes; here nobody answers, and only its sources and its protection count.
     given = {
-        "model": model, "sources": sources, "mlm": mlm, "surrogate": surrogate, "protect": protect, "gates": gates,
+        "model": model, "sources": sources,
+        "all_senses": all_senses, "mlm": mlm, "surrogate": surrogate, "protect": protect, "gates": gates,
         "preset": preset, "dtype": dtype, "device": device, "seed": seed,
     }  # fmt: skip
     settings = _settings({**given, "self_consistency": 1} if preset == "paper" else given, None)
@@ -326,6 +333,7 @@ def augment(
     sources: Annotated[str, typer.Option("--sources", help="As for attack.")] = "wordnet",
     column: Annotated[str, typer.Option("--column", help="The text; found by its name when omitted.")] = "",
     model: Annotated[str, typer.Option("--model", help="Whose embeddings; the surrogate's by default.")] = "",
+    all_senses: AllSenses = None,
     mlm: Mlm = None,
     surrogate: Surrogate = None,
     protect: Protect = None,
@@ -344,7 +352,8 @@ def augment(
     from intarsia.robustness.settings import gates_named, sources_for
 
     given = {
-        "model": model, "sources": sources, "mlm": mlm, "surrogate": surrogate, "protect": protect, "gates": gates,
+        "model": model, "sources": sources,
+        "all_senses": all_senses, "mlm": mlm, "surrogate": surrogate, "protect": protect, "gates": gates,
         "dtype": dtype, "device": device, "seed": seed,
     }  # fmt: skip
     settings = _settings(given, None)

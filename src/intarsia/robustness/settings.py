@@ -44,6 +44,7 @@ class AttackSettings(BaseModel):
         items: How many questions; 0 for all that there are (200 of a generated set).
         shots: Worked examples a prompt.
         sources: Where candidates come from, in order of priority; empty for what is at hand.
+        all_senses: WordNet's synonyms of every sense of a word; otherwise of the most frequent one only.
         mlm: A masked model, by name or folder.
         surrogate: Whose embeddings serve where the model shows no weights.
         protect: `math`, `none`, `mathattack` or `re:<pattern>`.
@@ -78,6 +79,7 @@ class AttackSettings(BaseModel):
     items: int = Field(ITEMS, ge=0)
     shots: int | None = Field(None, ge=0)
     sources: tuple[SourceName, ...] = ()
+    all_senses: bool = False
     mlm: str = ""
     surrogate: str = SURROGATE
     protect: str = ""
@@ -278,19 +280,19 @@ def sources_for(settings: AttackSettings, target: Target | None) -> tuple[list[S
     Raises:
         IntarsiaError: One that was named cannot be had, or none at all.
     """
-    if not settings.sources and target is not None:
+    if not settings.sources and not settings.all_senses and target is not None:
         return default_sources(target, preset=settings.preset, surrogate=settings.surrogate, mlm=settings.mlm)
     names = settings.sources or (("embedding", "wordnet", "mlm") if settings.mlm else ("embedding", "wordnet"))
     return _named(names, settings, target)
 
 
 def _named(names: Sequence[str], settings: AttackSettings, target: Target | None) -> tuple[list[Source], list[str]]:
+    from intarsia.core.catalog.wordnet import locate
     from intarsia.robustness.edits import DeletionSource, InsertionSource, TypoSource
     from intarsia.robustness.embedding import EmbeddingSource
     from intarsia.robustness.infill import CausalInfillSource
     from intarsia.robustness.masked_lm import MaskedLMSource
     from intarsia.robustness.synonyms import WordNetSource
-    from intarsia.robustness.wordnet import WordNet
 
     paper = settings.preset == "paper"
     local = target if target is not None and "weights" in target.capabilities else None
@@ -312,11 +314,14 @@ def _named(names: Sequence[str], settings: AttackSettings, target: Target | None
         if name == "embedding" and embedding is not None:
             made.append(embedding)
         elif name == "wordnet":
-            made.append(WordNetSource(wordnet=WordNet(), rank=embedding, inflect=not paper))
+            meant = not (paper or settings.all_senses)  # as in default_sources
+            made.append(
+                WordNetSource(wordnet=locate(), rank=embedding, inflect=not paper, conservative=meant, mutual=meant)
+            )
         elif name == "infill" and local is not None:
-            made.append(CausalInfillSource(local))
+            made.append(CausalInfillSource(local, numbers=False))
         elif name == "mlm":
-            made.append(MaskedLMSource.load(settings.mlm or PAPER_MLM))
+            made.append(MaskedLMSource.load(settings.mlm or PAPER_MLM, numbers=paper))
         elif name == "typo":
             made.append(TypoSource(seed=settings.seed))
         elif name == "insertion":

@@ -63,6 +63,7 @@ def robustness(
     map: str | list[str] | dict[str, str] = "",
     shots: int | None = None,
     sources: str | list[str] = "",
+    all_senses: bool = False,
     mlm: str = "",
     surrogate: str = SURROGATE,
     protect: str | list[str] = "",
@@ -92,6 +93,7 @@ def robustness(
         map: Which column is what, `question=q,answer=a`.
         shots: Worked examples a prompt.
         sources: `embedding,wordnet,mlm,typo,insertion,deletion`; what is at hand by default.
+        all_senses: WordNet's synonyms of every sense, not of the most frequent one only.
         mlm: A masked model.
         surrogate: Whose embeddings propose words.
         protect: `math`, `none`, `mathattack` or `re:<pattern>`.
