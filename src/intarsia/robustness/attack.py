@@ -46,6 +46,7 @@ CERTAIN = 3
 """Times that the control asks a target that repeats itself: one more would be the same answer."""
 PAPER_TEMPERATURE = 0.6
 PAPER_RUNS = 3
+SHOTS = 3
 THINKING_ROOM = 512
 
 
@@ -56,7 +57,7 @@ class Budget(BaseModel):
         max_queries: Most queries on one item, without those for control and confirmation.
         reask: Times that a first success is asked again; None: 5 where answers vary, 0 where the target repeats itself.
         alpha: Chance that noise alone is counted as a success on an item, at most.
-        rows: Questions that a batch aims at.
+        rows: Questions that a batch aims at; None: 16 for a model on this machine's processor, 64 for others.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,7 +65,7 @@ class Budget(BaseModel):
     max_queries: int = Field(400, ge=1)
     reask: int | None = Field(None, ge=0)
     alpha: float = Field(0.05, gt=0, lt=1)
-    rows: int = Field(32, ge=1)
+    rows: int | None = Field(None, ge=1)
 
 
 class MSCR:
@@ -87,7 +88,7 @@ class MSCR:
         sampling: How the target answers; greedy with room by the kind of answer when omitted.
         temperature: Of the usual sampling, where `sampling` is not given: 0 (greedy) by default, 0.6 in the paper.
         runs: Runs over all items; more than 1 makes sense where answers are sampled.
-        shots: Worked examples a prompt; all that the set brings when omitted, 5 at most.
+        shots: Worked examples a prompt; 3 when omitted, of those that ask the same kind of thing.
         style: How prompts are laid out; by what the target can do when `auto`.
         system: System prompt.
         template: Wording of the question, with `{question}`.
@@ -219,7 +220,7 @@ class MSCR:
         if self.style != "auto" and self.style != "plain" and "chat" not in self.target.capabilities:
             raise ConfigError(f"{self.target.name} has no chat template.", "Use style='plain'.")
         style = style_for(self.target) if self.style == "auto" else self.style
-        shots = min(len(data.shots), 5 if self.shots is None else self.shots)
+        shots = min(len(data.shots), SHOTS if self.shots is None else self.shots)
         worked = bool(shots) and all("solution" in shot.meta for shot in data.shots)
         template = self.template
         if self.chain_of_thought and not worked:
@@ -371,7 +372,7 @@ class MSCR:
             asking,
             self.goal,
             confirmation,
-            rows=self.budget.rows,
+            rows=self._rows(),
             stage="attack",
             stop_on_reject=self.on_reject == "stop",
             progress=lambda done, total: asking.progress("attack", done, total),
@@ -456,7 +457,7 @@ class MSCR:
             asking,
             self.goal,
             confirmation,
-            rows=self.budget.rows,
+            rows=self._rows(),
             stage="null",
             stop_on_reject=self.on_reject == "stop",
             progress=lambda done, total: asking.progress("control", done, total),
@@ -466,6 +467,14 @@ class MSCR:
             for walk in control
         }
         return found, confirmation.queries
+
+    def _rows(self) -> int:
+        """A processor pays for every token of a prompt, an accelerator or a server hardly for some prompts more."""
+        if self.budget.rows is not None:
+            return self.budget.rows
+        model = getattr(self.target, "model", None)
+        on_processor = model is not None and getattr(getattr(model, "device", None), "type", "") == "cpu"
+        return 16 if on_processor else 64
 
     def _reask(self, asking: Asking) -> int:
         if self.budget.reask is not None:
@@ -533,7 +542,7 @@ class NullAttack:
             asking,
             attack.goal,
             confirmation,
-            rows=attack.budget.rows,
+            rows=attack._rows(),
             stage="null",
             stop_on_reject=attack.on_reject == "stop",
         )

@@ -64,7 +64,13 @@ def default_sources(
         _or_raise(paper, error, notes, "embedding")
     try:
         found.append(
-            WordNetSource(wordnet=locate(offline=offline), rank=embedding, inflect=not paper, conservative=not paper)
+            WordNetSource(
+                wordnet=locate(offline=offline),
+                rank=embedding,
+                inflect=not paper,
+                conservative=not paper,
+                mutual=not paper,
+            )
         )
     except IntarsiaError as error:
         _or_raise(paper, error, notes, "wordnet")
