@@ -74,12 +74,13 @@ def log_probability(model: Any, tokenizer: Any, text: str, start: bool) -> float
     return sum(float(logprobs[at, token]) for at, token in enumerate(ids[1:]))
 
 
-def continuations(model: Any, tokenizer: Any, question: str, word: Any, m: int) -> list[str]:
+def continuations(model: Any, tokenizer: Any, question: str, word: Any, m: int, lead: str = "Question: ") -> list[str]:
     """The m likeliest whole words, read off the vocabulary one by one."""
     import torch
 
-    spaced = word.start > 0 and question[word.start - 1] == " "
-    left = question[: word.start - 1] if spaced else question[: word.start]
+    text = lead + question[: word.start]
+    spaced = text.endswith(" ")
+    left = text[:-1] if spaced else text
     ids = tokenizer(left)["input_ids"] or [tokenizer.eos_token_id]
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([ids])).logits[0, -1]
@@ -98,19 +99,20 @@ def continuations(model: Any, tokenizer: Any, question: str, word: Any, m: int) 
     return found
 
 
+@pytest.mark.parametrize("lead", ["", "Question: ", "It was "])
 @pytest.mark.parametrize("question", [QUESTION, 'Tom saw "apples" (red ones)\nin a box.'])
-def test_the_score_is_the_ratio_of_the_whole_questions(model: Any, tokenizer: Any, question: str) -> None:
-    source = CausalInfillSource((model, tokenizer), m=4, k=3)
+def test_the_score_is_the_ratio_of_the_whole_questions(model: Any, tokenizer: Any, question: str, lead: str) -> None:
+    source = CausalInfillSource((model, tokenizer), m=4, k=3, lead=lead)
     assert isinstance(source, Source)
     assert source.name in SCOPES
     for word, row in zip(words(question), source.propose(question, words(question)), strict=True):
-        tried = continuations(model, tokenizer, question, word, 4)
+        tried = continuations(model, tokenizer, question, word, 4, lead)
         # This tokenizer puts nothing before a text, so only a changed beginning needs a token to follow.
-        start = " " not in question[: word.start].strip()
-        original = log_probability(model, tokenizer, question, start)
+        start = " " not in (lead + question[: word.start]).strip()
+        original = log_probability(model, tokenizer, lead + question, start)
         ratios = {}
         for text in tried:
-            edited = question[: word.start] + keep_case(word.text, text) + question[word.end :]
+            edited = lead + question[: word.start] + keep_case(word.text, text) + question[word.end :]
             ratios[text] = log_probability(model, tokenizer, edited, start) - original
         best = sorted(ratios, key=lambda text: -ratios[text])[:3]
         assert [c.text for c in row] == best

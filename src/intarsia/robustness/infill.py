@@ -39,6 +39,8 @@ class CausalInfillSource:
         min_ratio: Keep only candidates whose log-probability ratio to the original question, in nats, is at least this
             (0: at least as likely as the original; -5: at most e^5 times less likely).
         numbers: Whether tokens that hold a digit are proposed.
+        lead: Text that stands before the question in both steps. Without one the first words have no left context, and
+            an instruction-tuned model takes them for something else than a question.
 
     Attributes:
         name: `infill`.
@@ -57,6 +59,7 @@ class CausalInfillSource:
         k: int = 5,
         min_ratio: float | None = None,
         numbers: bool = True,
+        lead: str = "Question: ",
     ) -> None:
         if m < 0 or k < 0:
             raise ConfigError(f"m is {m} and k is {k}.", "Neither can be negative.")
@@ -73,14 +76,14 @@ class CausalInfillSource:
                 f"{target.name} shows no next-token probabilities, so it cannot propose words.",
                 "Use a local causal model, such as smollm2-135m, or MaskedLMSource.",
             )
-        self.m, self.k, self.min_ratio, self.numbers = m, k, min_ratio, numbers
+        self.m, self.k, self.min_ratio, self.numbers, self.lead = m, k, min_ratio, numbers, lead
         self._target = target
         self._model: Any = target.model  # type: ignore[attr-defined]
         self._tokenizer: Any = target.tokenizer  # type: ignore[attr-defined]
         self._tokens = WordTokens(self._tokenizer)
         self._keeps = "logits_to_keep" in inspect.signature(self._model.forward).parameters
         self._lock = threading.RLock()
-        self._ranked: dict[tuple[str, int, int, int, bool], list[tuple[str, float]]] = {}
+        self._ranked: dict[tuple[str, int, int, int, bool, str], list[tuple[str, float]]] = {}
 
     def propose(
         self, question: str, words: Sequence[Word], *, progress: Progress | None = None
@@ -114,21 +117,23 @@ class CausalInfillSource:
             for ranked in found
         ]
 
-    def _key(self, question: str, word: Word) -> tuple[str, int, int, int, bool]:
-        return (question, word.start, word.end, self.m, self.numbers)
+    def _key(self, question: str, word: Word) -> tuple[str, int, int, int, bool, str]:
+        return (question, word.start, word.end, self.m, self.numbers, self.lead)
 
     def _rank(self, question: str, words: Sequence[Word], progress: Progress | None) -> None:
         prompts: list[str] = []
         texts: list[str] = []
         spans = []
         continuations = self._continuations(question, words)
+        whole = self.lead + question
         for word, proposed in zip(words, continuations):
-            start = _safe_cut(question, word.start)
-            edited = [replace(question, word, keep_case(word.text, text), "local").text for text in proposed]
+            start = _safe_cut(whole, len(self.lead) + word.start)
+            replacements = [keep_case(word.text, text) for text in proposed]
+            edited = [self.lead + replace(question, word, text, "local").text for text in replacements]
             spans.append(len(edited))
             if edited:  # the original comes first
-                prompts += [question[:start]] * (len(edited) + 1)
-                texts += [question[start:], *(text[start:] for text in edited)]
+                prompts += [whole[:start]] * (len(edited) + 1)
+                texts += [whole[start:], *(text[start:] for text in edited)]
         scores = iter(self._target.score(prompts, texts, progress=progress) if prompts else [])
         for word, proposed, count in zip(words, continuations, spans):
             original = next(scores).total if count else 0.0
@@ -144,28 +149,27 @@ class CausalInfillSource:
         """
         import torch
 
-        whole = self._ids(question)
+        text = self.lead + question
+        placed = [word._replace(start=len(self.lead) + word.start, end=len(self.lead) + word.end) for word in words]
+        whole = self._ids(text)
         limit = int(getattr(self._model.config, "max_position_embeddings", 0) or 0)
         if 0 < limit < len(whole):
             raise DataError(
                 f"The question has {len(whole)} tokens; {self._target.name} takes {limit}.",
                 "Shorten it, leave it out, or use MaskedLMSource, which cuts a window.",
             )
-        lefts = []
-        for word in words:
-            spaced = not glued(question, word)
-            lefts.append(self._ids(question[: word.start - 1] if spaced else question[: word.start]))
+        lefts = [self._ids(text[: word.start - (not glued(text, word))]) for word in placed]
         shared = [place for place, left in enumerate(lefts) if left and whole[: len(left)] == left]
         found: list[list[str]] = [[] for _ in words]
         with torch.inference_mode():
             if shared:
                 logits_NV = self._logits(whole, [len(lefts[place]) - 1 for place in shared])
                 for place, row_V in zip(shared, logits_NV):
-                    found[place] = self._best(row_V, question, words[place])
+                    found[place] = self._best(row_V, text, placed[place])
             for place in sorted(set(range(len(words))) - set(shared)):
                 left = lefts[place] or self._start()
                 if left:
-                    found[place] = self._best(self._logits(left, [len(left) - 1])[0], question, words[place])
+                    found[place] = self._best(self._logits(left, [len(left) - 1])[0], text, placed[place])
         return found
 
     def _logits(self, ids: list[int], places: list[int]) -> torch.Tensor:
@@ -185,7 +189,7 @@ class CausalInfillSource:
             )
         return logits_NV.float()
 
-    def _best(self, logits_V: torch.Tensor, question: str, word: Word) -> list[str]:
+    def _best(self, logits_V: torch.Tensor, text: str, word: Word) -> list[str]:
         """The m likeliest tokens that are whole words, in different spellings, and not the word itself."""
         texts: dict[str, str] = {}
         size = 4 * self.m + 32
@@ -193,9 +197,9 @@ class CausalInfillSource:
             # Most of the likeliest tokens are words, so a short list nearly always does.
             size = min(size, len(logits_V))
             for token in logits_V.topk(size).indices.tolist():
-                text = self._tokens.text(token, glued=glued(question, word), numbers=self.numbers)
-                if text is not None and text.casefold() != word.text.casefold():
-                    texts.setdefault(text.casefold(), text)
+                found = self._tokens.text(token, glued=glued(text, word), numbers=self.numbers)
+                if found is not None and found.casefold() != word.text.casefold():
+                    texts.setdefault(found.casefold(), found)
                     if len(texts) == self.m:
                         return list(texts.values())
             if size == len(logits_V):
