@@ -92,6 +92,11 @@ ROOMS: tuple[Room, ...] = (
         state="ready",
         commands="intarsia.robustness.commands:app",
         audit_studies=("intarsia.robustness.study:Robustness",),
+        reproductions=(
+            "intarsia.robustness.proof.exact:Exact",
+            "intarsia.robustness.proof.tiny:Tiny",
+            "intarsia.robustness.proof.real:Real",
+        ),
         recipe_kinds=MappingProxyType({"harden": "intarsia.robustness.harden:HardenRecipe"}),
     ),
     Room(

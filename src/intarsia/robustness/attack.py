@@ -250,6 +250,8 @@ class MSCR:
         shows_working = (self.chain_of_thought or asking.worked) and asking.sampling.max_new_tokens >= LEAST_ROOM
         return {
             "target": self.target.name,
+            # A model that was trained anew under its old name is another target.
+            "weights": str(self.target.provenance().get("sha256") or ""),
             "sources": [_described(source) for source in self.planner.sources],
             "scope": {source.name: self.planner.scope.get(source.name, "local") for source in self.planner.sources},
             "protect": _protection(self.planner.protect),
@@ -637,7 +639,14 @@ def _protection(protect: Protect) -> str:
 
 
 def _described(source: Source) -> dict[str, Any]:
-    return {"name": source.name, "kind": type(source).__name__, **getattr(source, "settings", {})}
+    """A source with its plain options (k, filters, seed): another one of these is another attack."""
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in vars(source).items()
+        if not name.startswith("_") and (value is None or isinstance(value, bool | int | float | str | tuple))
+    }
+    threshold = {"tau": source.tau} if hasattr(source, "tau") else {}
+    return {"kind": type(source).__name__, **plain, **threshold, "name": source.name}
 
 
 def _check_folder(folder: Path, resume: bool) -> None:

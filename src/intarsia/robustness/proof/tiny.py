@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from intarsia.core.data import DataSet
 from intarsia.core.stats import mcnemar
 from intarsia.core.study import Context, Figure, Provenance, Result, Series, Study, Table
 from intarsia.robustness.attack import MSCR, Budget
@@ -176,7 +177,7 @@ def _attacked(context: Context, solver: TinySolver, seed: int, arm: str) -> Outc
 
 
 def _attack(
-    context: Context, solver: TinySolver, sources: list[Source], stories: object, *, control: str
+    context: Context, solver: TinySolver, sources: list[Source], stories: DataSet, *, control: Literal["full", "off"]
 ) -> AttackResults:
     return MSCR(
         solver,
