@@ -182,6 +182,13 @@ def test_an_edited_file_is_found_out(tmp_path: Path, name: str, old: str, new: s
         AttackResults.load(tmp_path)
 
 
+def test_an_edit_that_changes_no_figure_is_found_out(tmp_path: Path) -> None:
+    attack().save(tmp_path)
+    edit(tmp_path, "queries.jsonl", "Tom buys", "Tim buys")
+    with pytest.raises(DataError, match="was changed after the run"):
+        AttackResults.load(tmp_path)
+
+
 def test_a_lost_query_is_found_out(tmp_path: Path) -> None:
     attack().save(tmp_path)
     lines = (tmp_path / "queries.jsonl").read_text().splitlines(keepends=True)

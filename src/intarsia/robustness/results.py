@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -313,8 +314,10 @@ class AttackResults:
             items.append(row.model_dump(mode="json", exclude={"tried"}))
             for tried in row.tried:
                 queries.append({"id": row.item.id, "run": row.run, **tried.model_dump(mode="json")})
-        write_atomic(folder / "queries.jsonl", _lines(queries))
-        write_atomic(folder / "items.jsonl", _lines(items))
+        kept = {"queries.jsonl": _lines(queries), "items.jsonl": _lines(items)}
+        for name, content in kept.items():
+            write_atomic(folder / name, content)
+        settings["sha256"] = {name: hashlib.sha256(content).hexdigest() for name, content in kept.items()}
         write_atomic(folder / "adversarial.jsonl", _lines(adversarial_rows(self)))
         write_lm_eval(self, folder / "lm_eval")
         write_atomic(folder / "summary.json", self.summary().model_dump_json(indent=1) + "\n")
@@ -335,6 +338,7 @@ class AttackResults:
             known = settings.pop("format", None)
             if known != FORMAT:
                 raise DataError(f"{folder} has format {known}.", f"This release reads format {FORMAT}.")
+            digests = dict(settings.pop("sha256"))
             summary = Summary.model_validate_json((folder / "summary.json").read_text(encoding="utf-8"))
             tried: dict[tuple[str, int], list[Tried]] = {}
             for line in _read_lines(folder / "queries.jsonl"):
@@ -359,6 +363,9 @@ class AttackResults:
             raise DataError(
                 f"The summary in {folder} does not follow from its queries.", "The files were changed; run it again."
             )
+        for name, digest in digests.items():
+            if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
+                raise DataError(f"{folder / name} was changed after the run.", "Put it back, or run it again.")
         return results
 
 

@@ -57,7 +57,7 @@ class AttackSettings(BaseModel):
         gates: Filters on rewrites, such as `cosine:0.9`; see `gates_named`.
         max_queries: Most queries a question.
         reask: Times that a success is asked again.
-        rows: Questions that a batch aims at.
+        rows: Questions that a batch aims at; what suits the machine when omitted.
         temperature: How answers are sampled; 0 is greedy.
         max_new_tokens: Room for an answer.
         runs: Runs over all questions.
@@ -92,7 +92,7 @@ class AttackSettings(BaseModel):
     gates: tuple[str, ...] = ()
     max_queries: int = Field(400, ge=1)
     reask: int | None = Field(None, ge=0)
-    rows: int = Field(32, ge=1)
+    rows: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0.0)
     max_new_tokens: int | None = Field(None, ge=1)
     runs: int | None = Field(None, ge=1)
