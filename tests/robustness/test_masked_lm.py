@@ -564,6 +564,25 @@ def test_training_is_seeded_and_reports_progress() -> None:
     assert MaskedLMSource(a, tokens).window == 126
 
 
+def test_a_new_model_looks_at_its_neighbors() -> None:
+    import torch
+
+    # A rate too small to move any weight.
+    model, tokens = train_masked_lm(TEXTS, vocab_size=400, hidden=64, steps=1, learning_rate=1e-12)
+    model.set_attn_implementation("eager")
+    ids = torch.tensor([tokens(TEXTS[0])["input_ids"]])
+    first = model(input_ids=ids, output_attentions=True).attentions[0][0].detach()
+    for head, offset in enumerate((-1, 1, -2, 2)):
+        weights = {away: float(first[head].diagonal(away).mean()) for away in range(-5, 6)}
+        assert max(weights, key=lambda away: weights[away]) == offset
+        assert weights[offset] > 0.5
+    seen = [token for row in tokens(list(TEXTS))["input_ids"] for token in row]
+    counts = torch.bincount(torch.tensor(seen), minlength=len(tokens))
+    bias = model.cls.predictions.bias
+    common = counts > 20
+    assert float(torch.corrcoef(torch.stack([bias[common], counts[common].log()]))[0, 1]) > 0.999
+
+
 def test_training_refuses_what_cannot_be_learned() -> None:
     with pytest.raises(DataError, match="no texts"):
         train_masked_lm([" ", ""])
@@ -585,7 +604,7 @@ def test_a_second_of_training_beats_guessing_by_frequency() -> None:
     found = masked_accuracy(model, tokenizer, HELD_OUT, STORIES)
     assert found.n > 300
     assert found.unigram < 0.35
-    assert found.model > found.unigram + 0.15
+    assert found.model > 2 * found.unigram
 
 
 @pytest.mark.slow
