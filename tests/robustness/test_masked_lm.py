@@ -578,7 +578,7 @@ def test_a_new_model_looks_at_its_neighbors() -> None:
         assert weights[offset] > 0.5
     seen = [token for row in tokens(list(TEXTS))["input_ids"] for token in row]
     counts = torch.bincount(torch.tensor(seen), minlength=len(tokens))
-    bias = model.cls.predictions.bias
+    bias = model.cls.predictions.bias.detach()
     common = counts > 20
     assert float(torch.corrcoef(torch.stack([bias[common], counts[common].log()]))[0, 1]) > 0.999
 
