@@ -60,6 +60,10 @@ class Asking:
         """Whether asking again gives the same answer: greedy, by a target that answers equal prompts alike."""
         return self.sampling.greedy and "seed" in self.target.capabilities
 
+    def shown(self, item: Item) -> tuple[str, ...]:
+        """Ids of the worked examples that an item is asked behind."""
+        return tuple(shot.id for shot in shots_for(item, self.data.shots, self.shots))
+
     def prompt(self, item: Item, question: str | None = None) -> Prompt:
         """The prompt of an item, worded as `question` where that is given."""
         shown = shots_for(item, self.data.shots, self.shots)

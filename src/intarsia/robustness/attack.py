@@ -42,8 +42,8 @@ Preset: TypeAlias = Literal["default", "paper"]
 ControlKind: TypeAlias = Literal["auto", "full", "off"]
 Progress: TypeAlias = Callable[[str, int, int], None]
 Questions: TypeAlias = "DataSet | datasets.Dataset | Sequence[Item] | Sequence[Mapping[str, Any]] | str | Path"
-CERTAIN = 3
-"""Times that the control asks a target that repeats itself: one more would be the same answer."""
+CERTAIN = 1
+"""Times that the control asks a target that repeats itself, to see that it does."""
 PAPER_TEMPERATURE = 0.6
 PAPER_RUNS = 3
 SHOTS = 3
@@ -93,7 +93,7 @@ class MSCR:
         system: System prompt.
         template: Wording of the question, with `{question}`.
         chain_of_thought: Ask for working before the answer, with room for it.
-        control: The search without any change. `auto` asks a target that repeats itself three times only, `full` as
+        control: The search without any change. `auto` asks a target that repeats itself once more only, `full` as
             often as the attack did, `off` never.
         average: Also ask one rewrite of each item drawn at random: the average case beside the worst.
         seed: Master seed.
@@ -374,7 +374,7 @@ class MSCR:
             asking,
             self.goal,
             confirmation,
-            rows=self._rows(),
+            rows=self._rows(walks, asking),
             stage="attack",
             stop_on_reject=self.on_reject == "stop",
             progress=lambda done, total: asking.progress("attack", done, total),
@@ -459,7 +459,7 @@ class MSCR:
             asking,
             self.goal,
             confirmation,
-            rows=self._rows(),
+            rows=self._rows(control, asking),
             stage="null",
             stop_on_reject=self.on_reject == "stop",
             progress=lambda done, total: asking.progress("control", done, total),
@@ -470,13 +470,18 @@ class MSCR:
         }
         return found, confirmation.queries
 
-    def _rows(self) -> int:
-        """A processor pays for every token of a prompt, an accelerator or a server hardly for some prompts more."""
+    def _rows(self, walks: Sequence[Walk], asking: Asking) -> int:
+        """A processor pays for every token of a prompt, an accelerator or a server hardly for some prompts more.
+
+        Questions behind different worked examples share no prefix, so they are batches of their own.
+        """
         if self.budget.rows is not None:
             return self.budget.rows
         model = getattr(self.target, "model", None)
         on_processor = model is not None and getattr(getattr(model, "device", None), "type", "") == "cpu"
-        return 16 if on_processor else 64
+        if not on_processor:
+            return 64
+        return 16 * max(1, len({asking.shown(walk.item) for walk in walks}))
 
     def _reask(self, asking: Asking) -> int:
         if self.budget.reask is not None:
@@ -493,8 +498,8 @@ class MSCR:
             )
         if self.control == "auto" and asking.repeatable:
             notes.append(
-                f"The target repeats itself (greedy), so the control asked each question {CERTAIN} times and not as "
-                "often as the attack did."
+                "The target repeats itself (greedy), so the control asked each question once more and not as often as "
+                "the attack did."
             )
         errors = sum(tried.reply.status == "error" for row in rows for tried in row.tried)
         if errors:
@@ -544,7 +549,7 @@ class NullAttack:
             asking,
             attack.goal,
             confirmation,
-            rows=attack._rows(),
+            rows=attack._rows(walks, asking),
             stage="null",
             stop_on_reject=attack.on_reject == "stop",
         )

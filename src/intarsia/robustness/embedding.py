@@ -20,10 +20,13 @@ import numpy as np
 from intarsia.core.errors import ConfigError, ModelError
 from intarsia.core.target import Target
 from intarsia.robustness.candidates import Candidate
+from intarsia.robustness.inflect import dictionary_words
 from intarsia.robustness.words import Word
 
-MorphFilter: TypeAlias = Literal["keep_stem", "drop_stem", "off"]
-"""`keep_stem` (the paper's): forms and near-spellings of the word only. `drop_stem`: anything but those. `off`: all."""
+MorphFilter: TypeAlias = Literal["keep_stem", "keep_lemma", "drop_stem", "off"]
+"""`keep_stem` (the paper's): words with its stem and near-spellings only, which lets "collected" become "collection" and
+"a" become "and". `keep_lemma` (ours): forms of the same dictionary word only (marbles, marble; bought, buys).
+`drop_stem`: anything but what `keep_stem` keeps. `off`: all."""
 
 Marks: TypeAlias = Literal["sentencepiece", "byte", "wordpiece", "plain"]
 """How a vocabulary shows where words begin: U+2581 before them, U+0120 before them in byte-level vocabularies, `##`
@@ -196,8 +199,12 @@ class EmbeddingSource:
     def _stays(self, word: str, text: str) -> bool:
         if not _is_latin(text):
             return False
-        variant = self.morph_filter != "off" and _is_variant(word.lower(), text.lower())
-        if variant != (self.morph_filter == "keep_stem"):
+        if self.morph_filter == "keep_lemma":
+            keep = not dictionary_words(word).isdisjoint(dictionary_words(text))
+        else:
+            variant = self.morph_filter != "off" and _is_variant(word.lower(), text.lower())
+            keep = variant == (self.morph_filter == "keep_stem")
+        if not keep:
             return False
         return self._accept is None or self._accept(text)
 

@@ -65,6 +65,13 @@ def _forms(word: str, pos: str, lemma: str | None) -> tuple[str, ...]:
     return tuple(tag for tag in _TAGS.get(pos, ()) if tag in found)
 
 
+@lru_cache(maxsize=50_000)
+def dictionary_words(word: str) -> frozenset[tuple[str, str]]:
+    """The (part of speech, base form) pairs that a word is a form of; none for names and what the dictionary lacks."""
+    found = _lexicon().getAllLemmas(word.lower())
+    return frozenset((part, lemma) for part, lemmas in found.items() for lemma in lemmas)
+
+
 def inflect(lemma: str, tag: str, pos: str) -> str | None:
     """A lemma in a form, or None when the dictionary has no such form: `inflect("kid", "NNS", "n")` is `kids`."""
     if tag == BASE_TAGS.get(pos):

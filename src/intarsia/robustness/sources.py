@@ -24,7 +24,7 @@ def default_sources(
 ) -> tuple[list[Source], list[str]]:
     """Sources in order of priority, and notes on what could not be had.
 
-    By default, so that a success means something without an adjudicator (ours): forms and spellings of the word among
+    By default, so that a success means something without an adjudicator (ours): forms of the same dictionary word among
     its neighbors in the target's embeddings (a surrogate's where it shows no weights), and WordNet synonyms of its most
     frequent sense, put into its form. Words that fit the context change the meaning most often, so they are asked for:
     `mlm` names a masked model, `infill` has the causal target fill the gap.
@@ -56,7 +56,9 @@ def default_sources(
     local = "weights" in target.capabilities
     embedding: EmbeddingSource | None = None
     try:
-        embedding = EmbeddingSource.from_target(target if local else surrogate, distinct=not paper)
+        embedding = EmbeddingSource.from_target(
+            target if local else surrogate, distinct=not paper, morph_filter="keep_stem" if paper else "keep_lemma"
+        )
         found.append(embedding)
         if not local:
             notes.append(f"{target.name} shows no weights: neighbors are those of {surrogate}.")
