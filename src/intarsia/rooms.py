@@ -96,6 +96,7 @@ ROOMS: tuple[Room, ...] = (
             "intarsia.robustness.proof.exact:Exact",
             "intarsia.robustness.proof.tiny:Tiny",
             "intarsia.robustness.proof.real:Real",
+            "intarsia.robustness.proof.hardened:Hardened",
         ),
         recipe_kinds=MappingProxyType({"harden": "intarsia.robustness.harden:HardenRecipe"}),
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from intarsia.core import execute as execution
-from intarsia.core.errors import DataError
+from intarsia.core.errors import ConfigError, DataError
 from intarsia.core.journal import Journal, write_atomic
 from intarsia.core.study import Context, Report, Result, Study
 
@@ -45,12 +45,19 @@ def reproduce(
 
     Returns:
         The report as stored, with all scales.
+
+    Raises:
+        ConfigError: No study has anything to run at that scale.
     """
+    chosen = [study for study in studies if scale in study.scales]
+    if studies and not chosen:
+        known = [name for name in SCALES if any(name in study.scales for study in studies)]
+        raise ConfigError(f"{room} has nothing to run at scale {scale}.", f"Use --scale {' or '.join(known)}.")
     folder = Path(work) if work is not None else Path("runs") / f"reproduce-{room}-{scale}"
     stored = Path(out) / f"{room}.json"
     watch = execution.Stopwatch()
     results: list[Result] = []
-    for study in studies:
+    for study in chosen:
         settings = {"room": room, "study": study.name, "scale": scale, "seeds": seeds, "seed": seed}
         with Journal(folder / f"{study.name}.jsonl", manifest=settings) as journal:
             context = Context(

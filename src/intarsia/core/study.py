@@ -516,6 +516,7 @@ class Study(ABC):
         needs: Capabilities a target must have.
         Options: Pydantic model of its options; `--set study.option=value` goes through it.
         uses_judge: Whether `context.judge` judges answers, where one is given.
+        scales: Scales at which a reproduction has something to run; one that has all in `cpu` leaves the others out.
     """
 
     name: ClassVar[str]
@@ -525,6 +526,7 @@ class Study(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     Options: ClassVar[type[BaseModel]] = NoOptions
     uses_judge: ClassVar[bool] = False
+    scales: ClassVar[tuple[str, ...]] = ("cpu", "full", "gpu")
 
     @abstractmethod
     def run(self, context: Context) -> Result:

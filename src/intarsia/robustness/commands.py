@@ -104,7 +104,7 @@ def attack(
         int | None,
         typer.Option("--reask", metavar="N", min=0, help="Ask a success again so often; 5 where answers vary."),
     ] = None,
-    rows: Annotated[int | None, typer.Option("--rows", metavar="N", min=1, help="Questions asked at once; what suits the machine.")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", metavar="N", min=1, help="Questions asked at once.")] = None,
     temperature: Annotated[
         float | None, typer.Option("--temperature", metavar="X", min=0, help="0, the default, is greedy.")
     ] = None,

@@ -24,8 +24,8 @@ from intarsia.robustness.inflect import dictionary_words
 from intarsia.robustness.words import Word
 
 MorphFilter: TypeAlias = Literal["keep_stem", "keep_lemma", "drop_stem", "off"]
-"""`keep_stem` (the paper's): words with its stem and near-spellings only, which lets "collected" become "collection" and
-"a" become "and". `keep_lemma` (ours): forms of the same dictionary word only (marbles, marble; bought, buys).
+"""`keep_stem` (the paper's): words with its stem and near-spellings only, which lets "collected" become "collection"
+and "a" become "and". `keep_lemma` (ours): forms of the same dictionary word only (marbles, marble; bought, buys).
 `drop_stem`: anything but what `keep_stem` keeps. `off`: all."""
 
 Marks: TypeAlias = Literal["sentencepiece", "byte", "wordpiece", "plain"]

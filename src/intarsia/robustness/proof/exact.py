@@ -9,7 +9,7 @@ from typing import ClassVar
 from intarsia.core.study import Claim, Context, Figure, Provenance, Result, Series, Study, Table
 from intarsia.robustness.attack import MSCR, Budget, NullAttack
 from intarsia.robustness.metrics import null_success_rate
-from intarsia.robustness.proof.claims import claim, skipped_claim, verdict_line
+from intarsia.robustness.proof.claims import claim, verdict_line
 from intarsia.robustness.proof.noisy import NoisySolver, noisy_questions
 from intarsia.robustness.proof.rule_solver import Pair, RuleSolver, expected, plant, rule_stories
 from intarsia.robustness.results import Attacked
@@ -30,11 +30,10 @@ class Exact(Study):
     question: ClassVar[str] = "Does the attack find what is there, in the documented order, and nothing else?"
     kind = "reproduction"
     room: ClassVar[str] = "robustness"
+    scales: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def run(self, context: Context) -> Result:
         """Planted weaknesses, then solvers that err at random."""
-        if context.scale == "gpu":
-            return _nothing(self, context)
         seeds = [context.seed + at for at in range(context.seeds or 3)]
         rows: list[tuple[bool, bool, bool, bool]] = []
         nulls = 0
@@ -190,10 +189,3 @@ def _noise(context: Context, seed: int, scale: str) -> tuple[list[Claim], Table,
         alt="Share of questions counted as broken without any change, with and without re-asking.",
     )
     return claims, table, figure
-
-
-def _nothing(study: Study, context: Context) -> Result:
-    claims = (skipped_claim(study.name, study.question, "this part runs on a CPU: --scale cpu", context.scale),)
-    return Result(
-        study=study.name, kind=study.kind, question=study.question, headline="Nothing to run here.", claims=claims
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from intarsia.core import data
 from intarsia.core.data import DataSet, known_sets
@@ -31,6 +31,9 @@ MODEL, OTHER = "smollm2-135m", "gemma-3-270m"
 SETS = ("stories:3", "stories:1")
 """Two people with one kind of thing each; one scene with six details. The accept lines are about the first."""
 ITEMS = 60
+ARMS = ("all senses", "stem or first sense", "forms of the word or first sense")
+"""What may change: neighbors with the word's stem and synonyms of any sense, names too; the same with names kept and
+the first sense only; what `default_sources` gives."""
 PER_WORD = 3
 """Candidates of a source for a word."""
 MOST = 40
@@ -56,32 +59,38 @@ class Real(Study):
     question: ClassVar[str] = "Does one changed word break right answers of a real model?"
     kind = "reproduction"
     room: ClassVar[str] = "robustness"
+    scales: ClassVar[tuple[str, ...]] = ("cpu", "full")
 
     def run(self, context: Context) -> Result:
-        """Attack SmolLM2-135M-Instruct greedily; at full scale also more sources, transfer and length."""
-        if context.scale == "gpu":
-            return self._on_accelerators(context)
+        """Attack SmolLM2-135M-Instruct greedily: gates at scale `cpu`; sources, transfer and length at `full`."""
+        claims: list[Claim] = []
+        tables: list[Table] = []
+        figures: list[Figure] = []
+        shown: tuple[Example, ...] = ()
+        notes: list[str] = []
         with Target.parse(MODEL) as target:
             sets = {name: data.load(name, limit=ITEMS, seed=STORY_SEED + context.seed) for name in SETS}
             near = EmbeddingSource.from_target(target)
             wide: list[Source] = [_First(near, PER_WORD), WordNetSource(PER_WORD, rank=near)]
-            kept, _ = default_sources(target)
-            arms = []
-            for name, stories in sets.items():
-                arms.append(Arm("any sense", name, _attack(context, target, wide, stories, "math")))
-                arms.append(Arm("meaning kept", name, _attack(context, target, kept, stories, "mathattack")))
-            claims = _claims(context, arms)
-            tables = [_table(arms)]
-            figures = [survival_of(arms)]
-            shown = _examples(arms[1], sets[SETS[0]])
-            notes: list[str] = []
+            strict, _ = default_sources(target)
+            first = sets[SETS[0]]
             if context.scale == "full":
-                more, table = _sources(context, target, near, sets[SETS[0]])
-                claims += more
+                found, table = _sources(context, target, near, first)
+                claims += found
                 tables.append(table)
-                claims += _length(context, target, kept, figures)
-                claims += _moved(context, arms, notes)
-        claims += _out_of_reach(context)
+                claims += _length(context, target, strict, figures)
+                claims += _moved(context, _attack(context, target, wide, first, "math"), notes)
+            else:
+                stem: list[Source] = [near, WordNetSource(rank=near, conservative=True)]
+                arms = []
+                for name, stories in sets.items():
+                    arms.append(Arm(ARMS[0], name, _attack(context, target, wide, stories, "math", control="full")))
+                    arms.append(Arm(ARMS[1], name, _attack(context, target, stem, stories, "mathattack")))
+                    arms.append(Arm(ARMS[2], name, _attack(context, target, strict, stories, "mathattack")))
+                claims += [*_claims(arms), *_out_of_reach()]
+                tables.append(_table(arms))
+                figures.append(survival([_finding(arm) for arm in arms]))
+                shown = examples([_finding(arms[2]), _finding(arms[5])])
         return Result(
             study=self.name,
             kind=self.kind,
@@ -104,16 +113,6 @@ class Real(Study):
             ),
         )
 
-    def _on_accelerators(self, context: Context) -> Result:
-        claims = tuple(_out_of_reach(context))
-        return Result(
-            study=self.name,
-            kind=self.kind,
-            question=self.question,
-            headline="The paper's own models and sets: commands, not run here.",
-            claims=claims,
-        )
-
 
 class _First:
     """The first candidates of a source; its k counts neighbors before they are filtered."""
@@ -127,14 +126,20 @@ class _First:
 
 
 def _attack(
-    context: Context, target: Target, sources: list[Source], stories: DataSet, protect: str, most: int = MOST
+    context: Context,
+    target: Target,
+    sources: list[Source],
+    stories: DataSet,
+    protect: str,
+    most: int = MOST,
+    control: Literal["auto", "full", "off"] = "auto",
 ) -> AttackResults:
     return MSCR(
         target,
         sources,
         protect=protect,
         budget=Budget(max_queries=most),
-        control="full",
+        control=control,
         seed=context.seed,
     ).run(
         stories,
@@ -143,7 +148,7 @@ def _attack(
     )
 
 
-def _claims(context: Context, arms: list[Arm]) -> list[Claim]:
+def _claims(arms: list[Arm]) -> list[Claim]:
     scale = "cpu"
     broad, kept = arms[0].results, arms[1].results
     summary, narrow = broad.summary(), kept.summary()
@@ -174,18 +179,19 @@ def _claims(context: Context, arms: list[Arm]) -> list[Claim]:
             interval=wilson(sum(row.success for row in attacked), len(attacked)),
             control=("the same search without any change", summary.null_rate),
             reason=f"{summary.queries:.1f} queries a question; by source: {_by_source(summary.successes_by_source)}",
-            drawn_at_random=summary.average_drop,
+            drawn_at_random=None if summary.average_drop is None else round(summary.average_drop, 4),
         ),
         claim(
             "real.kept_meaning",
-            "And when names stay, and words change to another form or a synonym of their first sense only?",
+            "And when names stay, and words only take another form or spelling, or a synonym of their first sense?",
             narrow.success_rate,
             (">=", 0.3),
             n=len(inner),
             scale=scale,
             interval=wilson(sum(row.success for row in inner), len(inner)),
             control=("the same search without any change", narrow.null_rate),
-            reason=f"{narrow.queries:.1f} queries a question; by source: {_by_source(narrow.successes_by_source)}",
+            reason=f"{narrow.queries:.1f} queries a question; by source: {_by_source(narrow.successes_by_source)}; "
+            f"forms of the same dictionary word or first sense alone: {arms[2].results.summary().success_rate:.1%}",
         ),
         claim(
             "real.control",
@@ -194,7 +200,7 @@ def _claims(context: Context, arms: list[Arm]) -> list[Claim]:
             ("<=", 0.0),
             n=len(everywhere),
             scale=scale,
-            reason="asked as often as the attack",
+            reason="asked as often as the attack in the first arm of each set, once more in the others",
         ),
     ]
     if pairs:
@@ -347,12 +353,12 @@ def _length(context: Context, target: Target, sources: list[Source], figures: li
     ]
 
 
-def _moved(context: Context, arms: list[Arm], notes: list[str]) -> list[Claim]:
+def _moved(context: Context, attacked: AttackResults, notes: list[str]) -> list[Claim]:
     """The questions that broke one model, put to another."""
     question = "Do questions that broke one model also cost another one accuracy?"
     try:
         with Target.parse(OTHER, accept_license=True) as other:
-            moved = transfer(arms[0].results, other, whole=False, journal=context.journal)
+            moved = transfer(attacked, other, whole=False, journal=context.journal)
     except IntarsiaError as error:
         return [skipped_claim("real.transfer", question, error.message, "full")]
     notes.append(f"{OTHER} is a base model of another family; it is asked in plain text with the same examples.")
@@ -374,7 +380,7 @@ def _moved(context: Context, arms: list[Arm], notes: list[str]) -> list[Claim]:
     ]
 
 
-def _out_of_reach(context: Context) -> list[Claim]:
+def _out_of_reach() -> list[Claim]:
     """The paper's headline: models of 1.5B to 70B on GSM8K and MATH500."""
     command = "intarsia robustness attack Qwen/Qwen2.5-Math-1.5B-Instruct --data gsm8k --preset paper --judge MODEL"
     return [
@@ -428,33 +434,15 @@ def _table(arms: list[Arm]) -> Table:
     return Table(title=f"{MODEL}, greedy", columns=columns, rows=tuple(rows))
 
 
-def survival_of(arms: list[Arm]) -> Figure:
-    """Right answers that stand, by number of queries."""
-    return survival(
-        [
-            Finding(
-                name=f"{arm.data}, {arm.name}",
-                data=arm.results.data,
-                results=arm.results,
-                summary=arm.results.summary(),
-                lengths=arm.results.lengths(),
-                preservation=None,
-            )
-            for arm in arms
-        ]
-    )
-
-
-def _examples(arm: Arm, stories: DataSet) -> tuple[Example, ...]:
-    finding = Finding(
-        name=arm.data,
-        data=stories,
+def _finding(arm: Arm) -> Finding:
+    return Finding(
+        name=f"{arm.data}, {arm.name}",
+        data=arm.results.data,
         results=arm.results,
         summary=arm.results.summary(),
         lengths=arm.results.lengths(),
         preservation=None,
     )
-    return examples([finding])
 
 
 def _by_source(counts: dict[str, int]) -> str:

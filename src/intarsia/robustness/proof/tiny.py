@@ -12,7 +12,7 @@ from intarsia.core.study import Context, Figure, Provenance, Result, Series, Stu
 from intarsia.robustness.attack import MSCR, Budget
 from intarsia.robustness.candidates import Source
 from intarsia.robustness.embedding import EmbeddingSource
-from intarsia.robustness.proof.claims import claim, skipped_claim, verdict_line
+from intarsia.robustness.proof.claims import claim, verdict_line
 from intarsia.robustness.proof.tiny_solver import TinySolver, train_tiny
 from intarsia.robustness.proof.tiny_stories import tiny_stories
 from intarsia.robustness.results import AttackResults
@@ -46,14 +46,10 @@ class Tiny(Study):
     question: ClassVar[str] = "Does one synonym break a model that never saw it, and does training on synonyms mend it?"
     kind = "reproduction"
     room: ClassVar[str] = "robustness"
+    scales: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def run(self, context: Context) -> Result:
         """Train, attack, train on synonyms, attack again; by default with three seeds."""
-        if context.scale == "gpu":
-            skipped = (skipped_claim(self.name, self.question, "this part runs on a CPU: --scale cpu", context.scale),)
-            return Result(
-                study=self.name, kind=self.kind, question=self.question, headline="Nothing to run here.", claims=skipped
-            )
         seeds = [context.seed + at for at in range(context.seeds or 3)]
         outcomes = []
         for done, seed in enumerate(seeds):
