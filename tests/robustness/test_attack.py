@@ -32,6 +32,7 @@ from intarsia.robustness import (
     NullAttack,
     Resolver,
 )
+from intarsia.robustness.attack import CERTAIN
 from intarsia.robustness.words import words
 
 VOCABULARY = ("calm", "poison", "bread", "moon", "glass", "stone")
@@ -161,7 +162,9 @@ def test_the_control_is_zero_for_a_target_that_repeats_itself() -> None:
     results = MSCR(target, [source]).run(stories(4))
     done = results.summary()
     assert (done.null_drop, done.null_rate, done.net_drop, done.drop) == (0.0, 0.0, 1.0, 1.0)
-    assert all(row.null is not None and row.null.asked == 3 and row.null.queries == row.candidates for row in results)
+    assert all(
+        row.null is not None and row.null.asked == CERTAIN and row.null.queries == row.candidates for row in results
+    )
     assert any("repeats itself" in note for note in results.notes)
     # The control by itself asks the question as it is, and nothing else.
     spy = adder(["poison"])

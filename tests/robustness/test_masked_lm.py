@@ -622,12 +622,13 @@ def test_a_model_trained_on_stories_proposes_what_fits() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_minutes_of_training_on_real_questions(data_dir: Path) -> None:
     lines = (data_dir / "gsm8k" / "train.jsonl").read_text("utf-8").splitlines()
     questions = [json.loads(line)["question"] for line in lines]
     held_out, training = questions[::20], [q for place, q in enumerate(questions) if place % 20]
-    model, tokenizer = train_masked_lm(training)
+    model, tokenizer = train_masked_lm(training, steps=1000)
     found = masked_accuracy(model, tokenizer, held_out, training)
     print(found)
     assert found.n > 3000
-    assert found.model > 2 * found.unigram
+    assert found.model > 2.5 * found.unigram

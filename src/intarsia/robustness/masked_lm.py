@@ -607,7 +607,7 @@ def train_masked_lm(
     vocab_size: int = 4096,
     hidden: int = 128,
     layers: int = 2,
-    steps: int = 3000,
+    steps: int = 2000,
     batch_size: int = 16,
     learning_rate: float = 3e-3,
     mask_rate: float = 0.4,

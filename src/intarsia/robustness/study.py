@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
@@ -22,6 +22,9 @@ from intarsia.robustness.candidates import Source
 from intarsia.robustness.goals import AnswerWrong
 from intarsia.robustness.verdicts import Finding
 
+if TYPE_CHECKING:
+    from intarsia.core.catalog import LoadedEncoder
+
 ITEMS = {"smoke": 10, "quick": 30, "standard": 150, "full": 500}
 QUERIES = {"smoke": 6, "quick": 15, "standard": 100, "full": 400}
 SETS: dict[str, tuple[str, ...]] = {
@@ -32,6 +35,7 @@ SETS: dict[str, tuple[str, ...]] = {
 }
 """Sets when none are named; well-known ones among them only where they are at hand."""
 LARGER = {"smoke": "quick", "quick": "standard", "standard": "full"}
+ENCODER = "minilm-l6"
 RECIPE = "recipes/robustness/harden-smollm2.yaml"
 
 
@@ -97,10 +101,13 @@ class Robustness(Study):
         sources, notes = default_sources(target, surrogate=options.surrogate, mlm=options.mlm, infill=options.infill)
         found: list[Finding] = []
         seconds: dict[str, float] = {}
+        encoder: LoadedEncoder | Literal[False] | None = None
         for one in sets:
             began = time.perf_counter()
             attack = _attack(context, options, target, sources)
             results = attack.run(one, journal=context.journal, progress=_progress(context, one.name))
+            if results.successes and encoder is None:
+                encoder = _encoder(notes)
             found.append(
                 Finding(
                     name=one.name,
@@ -108,7 +115,7 @@ class Robustness(Study):
                     results=results,
                     summary=results.summary(),
                     lengths=results.lengths(),
-                    preservation=_preservation(results, notes),
+                    preservation=results.preservation(encoder=encoder) if results.successes else None,
                 )
             )
             notes += [f"{one.name}: {note}" for note in results.notes]
@@ -228,15 +235,15 @@ def _progress(context: Context, name: str) -> Any:
     return lambda what, done, total: context.progress(f"{name}: {what}", done, total)
 
 
-def _preservation(results: Any, notes: list[str]) -> Any:
-    """Figures of how much meaning the successes keep; without an encoder at hand the rest of them."""
-    if not results.successes:
-        return None
+def _encoder(notes: list[str]) -> LoadedEncoder | Literal[False]:
+    """The sentence encoder where it is at hand; an audit fetches nothing for a side figure."""
+    from intarsia.core.catalog import load_encoder
+
     try:
-        return results.preservation()
-    except IntarsiaError as error:
-        notes.append(f"Sentence cosines were not measured: {error.message}")
-        return None
+        return load_encoder(ENCODER, offline=True)
+    except IntarsiaError:
+        notes.append(f"Sentence cosines are not measured without the encoder: `intarsia models fetch {ENCODER}`.")
+        return False
 
 
 def _harden(model: str, found: Finding) -> Remedy:
