@@ -44,6 +44,7 @@ _KEPT = 0.01  # A cache holds all tokens above this probability, so that a sweep
 _MEMORY = 1 << 18  # Most masked positions held in memory.
 _CHUNK = 4096  # Rows that are tokenized at a time.
 _PASS_TOKENS = 1 << 14  # Most tokens of one forward pass.
+_CLITICS = frozenset(("s", "t", "d", "m", "ll", "re", "ve"))  # What WordPiece leaves of 's and n't as tokens.
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _IGNORED = -100
 _OFFSETS = (-1, 1, -2, 2)  # Where the heads of a trained model's first layer look at the beginning.
@@ -95,6 +96,8 @@ class WordTokens:
             return False, ""
         begins = not raw.startswith("##") if self._mark == "##" else raw.startswith(self._mark)
         text = self._tokenizer.convert_tokens_to_string([raw]).strip()
+        if self._mark == "##" and text.lower() in _CLITICS:
+            return False, ""
         found = words(text)
         whole = len(found) == 1 and (found[0].start, found[0].end) == (0, len(text))
         return begins, text if whole or (text.isalnum() and any(char.isnumeric() for char in text)) else ""
