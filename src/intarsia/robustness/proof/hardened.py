@@ -20,11 +20,11 @@ from intarsia.robustness.sources import default_sources
 
 MODEL = "smollm2-135m"
 DATA = "stories:1"
-ITEMS = 100
+ITEMS = 60
 STORY_SEED = 90
 """Stories of another seed than those that are trained on, and none of them among those."""
 STEPS = 60
-MOST = 40
+MOST = 25
 ARMS = ("as it came", "fine-tuned", "fine-tuned on rewritten questions")
 
 
