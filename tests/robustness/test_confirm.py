@@ -12,7 +12,7 @@ from victims import Coin, holds, stories
 
 from intarsia.core.sampling import Sampling
 from intarsia.robustness import MSCR, AnswerChanged, Budget, CallableSource, NullAttack
-from intarsia.robustness.confirm import MOST_ASKS, asks_of, level_of
+from intarsia.robustness.confirm import LOOKS, MOST_ASKS, asks_of, level_of, looks_of
 from intarsia.robustness.metrics import null_success_rate
 
 SAMPLED = Sampling(temperature=0.6, seed=11)
@@ -30,7 +30,9 @@ def test_a_test_asks_as_often_as_its_level_takes(test: int, k: int, alpha: float
     assert k <= asks <= max(k, MOST_ASKS)
     assert asks <= asks_of(test + 1, k, alpha)
     if asks < MOST_ASKS:
-        assert fisher_exact([[asks, 0], [0, asks]], "greater").pvalue <= level_of(test, alpha)
+        first = level_of(test, alpha) / len(looks_of(test, k, alpha))
+        assert fisher_exact([[asks, 0], [0, asks]], "greater").pvalue <= first
+    assert looks_of(test, k, alpha) == (asks, *(look for look in LOOKS if look > asks))
 
 
 @pytest.mark.parametrize(("error", "queries", "n"), [(0.1, 5, 2000)])
@@ -108,8 +110,22 @@ def test_queries_for_confirmation_are_counted_apart() -> None:
     assert len(set(coin.keys)) == len(coin.keys)
     # Asked again with random numbers of their own; the question as it was is asked again once for all tests.
     assert len(again) > len(clean) > 0
-    reason = next(t.reason for row in results for t in row.tried if t.ruled)
-    assert "of 5 re-asks meet the goal" in reason
+    reasons = [t.reason for row in results for t in row.tried if t.ruled]
+    assert any("of 5 re-asks meet the goal" in reason for reason in reasons)
+    assert all(" re-asks meet the goal" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(("error", "broken", "least"), [(0.02, 0.7, 0.5), (0.2, 0.9, 0.7)])
+def test_an_effect_that_does_not_strike_every_time_is_found(error: float, broken: float, least: float) -> None:
+    # Five re-asks alone find 3 and 2 in 10 of these.
+    source = CallableSource("own", lambda word, question: ["poison"] if word.lower() == "lie" else ["calm"])
+    coin = Coin(lambda question: broken if holds(question, ["poison"]) else error)
+    results = MSCR(coin, [source], sampling=SAMPLED, control="full", budget=Budget(rows=4096)).run(stories(100))
+    done = results.summary()
+    assert done.null_rate is not None
+    assert done.null_rate <= 0.05
+    struck = [row for row in results if any(t.met and holds(t.question, ["poison"]) for t in row.tried)]
+    assert sum(row.success for row in struck) / len(struck) > least
 
 
 def test_a_target_that_repeats_itself_is_not_asked_again() -> None:

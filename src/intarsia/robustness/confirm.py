@@ -5,6 +5,10 @@ hundred times fails such an attack in 78 of 100 cases of 150 queries each withou
 success is asked again, and so is the question as it was, and it stands only when it fails more often by Fisher's exact
 test. A walk may be tested several times; the j-th test is held to alpha * 6 / (pi * j)**2, so that all tests of a walk
 together keep alpha, and asks as often as that takes.
+
+Few re-asks find only rewrites that break nearly every answer. So a test looks up to three times: where the first look
+neither shows an effect nor leaves none in sight, it asks on. Each look is held to its part of the test's level, so the
+level holds for all of them together (Bonferroni).
 """
 
 from __future__ import annotations
@@ -20,7 +24,11 @@ from intarsia.robustness.goals import Goal
 from intarsia.robustness.search import Ruling, Walk
 
 MOST_ASKS = 24
-"""Re-asks of one test at most."""
+"""Re-asks of one test at most, unless more are asked for."""
+LOOKS = (12, MOST_ASKS)
+"""Re-asks up to a test's second and third look."""
+FUTILE = 0.2
+"""A test ends where the rewrite fails more often than the question as it was by no more than this share."""
 
 
 def level_of(test: int, alpha: float) -> float:
@@ -29,10 +37,16 @@ def level_of(test: int, alpha: float) -> float:
 
 
 def asks_of(test: int, k: int, alpha: float) -> int:
-    """Re-asks of a walk's `test`-th test: `k`, or as many as make its level reachable."""
-    while k < MOST_ASKS and 1 / math.comb(2 * k, k) > level_of(test, alpha) / 2:
+    """Re-asks up to the first look of a walk's `test`-th test: `k`, or as many as make its level reachable."""
+    while k < MOST_ASKS and 1 / math.comb(2 * k, k) > level_of(test, alpha) / (1 + len(LOOKS)):
         k += 1
     return k
+
+
+def looks_of(test: int, k: int, alpha: float) -> tuple[int, ...]:
+    """Re-asks up to each look of a walk's `test`-th test."""
+    first = asks_of(test, k, alpha)
+    return (first, *(look for look in LOOKS if look > first))
 
 
 @lru_cache(maxsize=4096)
@@ -82,28 +96,46 @@ class Confirmation:
         return rulings
 
     def _asked_again(self, walks: Sequence[Walk]) -> list[Ruling]:
-        queries: list[Query] = []
-        for walk in walks:
+        rulings: dict[int, Ruling] = {}
+        met = dict.fromkeys(range(len(walks)), 0)
+        asked = dict.fromkeys(range(len(walks)), 0)
+        looks = {}
+        for at, walk in enumerate(walks):
             walk.tests += 1
-            asks = asks_of(walk.tests, self._k, self._alpha)
-            tried = walk.tried[-1]
-            queries += [Query(walk.item, tried.question, f"{tried.key}/again{j}") for j in range(asks)]
+            looks[at] = looks_of(walk.tests, self._k, self._alpha)
+        for look in range(1 + len(LOOKS)):
+            open_walks = [at for at in looks if at not in rulings]
+            self._ask(walks, {at: (asked[at], looks[at][look]) for at in open_walks}, met)
+            for at in open_walks:
+                walk, asks = walks[at], looks[at][look]
+                asked[at] = asks
+                met_clean = sum(self._clean[walk.name][:asks])
+                p = _p_value(met[at], met_clean, asks)
+                stands = p <= level_of(walk.tests, self._alpha) / len(looks[at])
+                futile = met[at] - met_clean <= FUTILE * asks
+                if stands or futile or look + 1 == len(looks[at]):
+                    said = (
+                        f"{met[at]} of {asks} re-asks meet the goal, {met_clean} of {asks} of the question as it was "
+                        f"(p {p:.3g})"
+                    )
+                    rulings[at] = Ruling(ruled="confirmed" if stands else "chance", reason=said)
+        return [rulings[at] for at in range(len(walks))]
+
+    def _ask(self, walks: Sequence[Walk], wanted: dict[int, tuple[int, int]], met: dict[int, int]) -> None:
+        """Ask rewrites from one count of re-asks to another, and the questions as they were up to the same."""
+        queries: list[Query] = []
+        for at, (start, stop) in wanted.items():
+            walk, tried = walks[at], walks[at].tried[-1]
             known = len(self._clean.setdefault(walk.name, []))
-            queries += [Query(walk.item, walk.item.question, f"{walk.name}/clean{j}") for j in range(known, asks)]
+            queries += [Query(walk.item, tried.question, f"{tried.key}/again{j}") for j in range(start, stop)]
+            queries += [Query(walk.item, walk.item.question, f"{walk.name}/clean{j}") for j in range(known, stop)]
         replies = iter(self._asking.ask(queries, f"{self._stage}-again"))
         self.queries += len(queries)
-        rulings = []
-        for walk in walks:
-            asks = asks_of(walk.tests, self._k, self._alpha)
-            met = sum(self._goal.met(walk.item, walk.clean, next(replies)) for _ in range(asks))
+        for at, (start, stop) in wanted.items():
+            walk = walks[at]
+            met[at] += sum(self._goal.met(walk.item, walk.clean, next(replies)) for _ in range(start, stop))
             clean = self._clean[walk.name]
-            clean += [self._goal.met(walk.item, walk.clean, next(replies)) for _ in range(len(clean), asks)]
-            met_clean = sum(clean[:asks])
-            p = _p_value(met, met_clean, asks)
-            stands = p <= level_of(walk.tests, self._alpha)
-            said = f"{met} of {asks} re-asks meet the goal, {met_clean} of {asks} of the question as it was (p {p:.3g})"
-            rulings.append(Ruling(ruled="confirmed" if stands else "chance", reason=said))
-        return rulings
+            clean += [self._goal.met(walk.item, walk.clean, next(replies)) for _ in range(len(clean), stop)]
 
 
 def _hit(walk: Walk) -> Hit:
