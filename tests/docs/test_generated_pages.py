@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,34 @@ def test_a_damaged_result_stops_the_build(tmp_path: Path) -> None:
     (tmp_path / "room.json").write_text("{")
     with pytest.raises(SystemExit, match=r"room\.json"):
         docs_pages.results_page(tmp_path)
+
+
+def test_a_page_shows_the_claims_of_its_room(tmp_path: Path) -> None:
+    (tmp_path / "room.json").write_text(report().model_dump_json())
+    page = docs_pages.filled("# Room\n\n<!-- results: room -->\n\nthe end\n", tmp_path)
+    rows = [line for line in page.splitlines() if line.startswith('| <span class="verdict')]
+    assert ["pass" in rows[0], "fail" in rows[1], len(rows)] == [True, True, 2]
+    for shown in ("75.0 %", "70.0, 80.0", "paper, section 4", "seed 7", "../results.md#room"):
+        assert shown in page
+    assert "<b>" not in page
+    assert page.endswith("the end\n")
+
+
+def test_a_page_of_a_room_that_was_not_measured_says_so(tmp_path: Path) -> None:
+    page = docs_pages.filled("<!-- results: room -->\n", tmp_path)
+    assert "Not measured yet" in page
+    assert "results.md" not in page, "there is nothing to link to"
+
+
+def test_figures_are_computed_for_the_page_and_a_wrong_name_stops_the_build(tmp_path: Path) -> None:
+    for path in (ROOT / "scripts" / "room_figures").glob("*.py"):
+        for name in re.findall(r'"(\w+)": \w+', path.read_text().rpartition("FIGURES = ")[2]):
+            page = docs_pages.filled(f"<!-- figure: {path.stem}.{name} -->", tmp_path)
+            assert page.startswith('<figure class="plot">')
+            assert "<path" in page
+            assert "\n" not in page, "Markdown would end the figure at an empty line"
+    with pytest.raises(SystemExit, match=r"room\.py has no figure 'none'"):
+        docs_pages.filled("<!-- figure: room.none -->", tmp_path)
 
 
 def test_the_paper_index_has_all_rooms_with_their_state() -> None:
