@@ -28,16 +28,16 @@ from intarsia.robustness.verdicts import Finding, examples, survival
 from intarsia.robustness.words import Word
 
 MODEL, OTHER = "smollm2-135m", "gemma-3-270m"
-SETS = ("stories:3", "stories:1")
-"""Two people with one kind of thing each; one scene with six details. The accept lines are about the first."""
-ITEMS = 60
+SETS = {"stories:3": 60, "stories:1": 30}
+"""Two people with one kind of thing each, which the lines are about; one scene with six details. How many of each."""
 ARMS = ("all senses", "stem or first sense", "forms of the word or first sense")
 """What may change: neighbors with the word's stem and synonyms of any sense, names too; the same with names kept and
 the first sense only; what `default_sources` gives."""
 PER_WORD = 3
 """Candidates of a source for a word."""
 MOST = 40
-THINKING_ITEMS = 32
+SOURCE_ITEMS = 30
+THINKING_ITEMS = 24
 THINKING_QUERIES = 6
 THINKING_TOKENS = 160
 STORY_SEED = 90
@@ -69,28 +69,30 @@ class Real(Study):
         shown: tuple[Example, ...] = ()
         notes: list[str] = []
         with Target.parse(MODEL) as target:
-            sets = {name: data.load(name, limit=ITEMS, seed=STORY_SEED + context.seed) for name in SETS}
+            first, second = (
+                data.load(name, limit=count, seed=STORY_SEED + context.seed) for name, count in SETS.items()
+            )
             near = EmbeddingSource.from_target(target)
             wide: list[Source] = [_First(near, PER_WORD), WordNetSource(PER_WORD, rank=near)]
             strict, _ = default_sources(target)
-            first = sets[SETS[0]]
             if context.scale == "full":
-                found, table = _sources(context, target, near, first)
+                found, table = _sources(context, target, near, first.sample(SOURCE_ITEMS, context.seed))
                 claims += found
                 tables.append(table)
                 claims += _length(context, target, strict, figures)
                 claims += _moved(context, _attack(context, target, wide, first, "math"), notes)
             else:
                 stem: list[Source] = [near, WordNetSource(rank=near, conservative=True)]
-                arms = []
-                for name, stories in sets.items():
-                    arms.append(Arm(ARMS[0], name, _attack(context, target, wide, stories, "math", control="full")))
-                    arms.append(Arm(ARMS[1], name, _attack(context, target, stem, stories, "mathattack")))
-                    arms.append(Arm(ARMS[2], name, _attack(context, target, strict, stories, "mathattack")))
+                arms = [
+                    Arm(ARMS[0], "stories:3", _attack(context, target, wide, first, "math", control="full")),
+                    Arm(ARMS[1], "stories:3", _attack(context, target, stem, first, "mathattack")),
+                    Arm(ARMS[2], "stories:3", _attack(context, target, strict, first, "mathattack")),
+                    Arm(ARMS[2], "stories:1", _attack(context, target, strict, second, "mathattack")),
+                ]
                 claims += [*_claims(arms), *_out_of_reach()]
                 tables.append(_table(arms))
                 figures.append(survival([_finding(arm) for arm in arms]))
-                shown = examples([_finding(arms[2]), _finding(arms[5])])
+                shown = examples([_finding(arm) for arm in arms[2:]])
         return Result(
             study=self.name,
             kind=self.kind,
@@ -105,7 +107,7 @@ class Real(Study):
                 seed=context.seed,
                 models={MODEL: {"kind": "LocalTarget", "decoding": "greedy, fp32"}},
                 options={
-                    "items": ITEMS,
+                    "items": dict(SETS),
                     "per_word": PER_WORD,
                     "queries": MOST,
                     "story_seed": STORY_SEED + context.seed,
