@@ -142,3 +142,16 @@ def test_the_goal_of_the_attack_is_the_goal_of_its_confirmation() -> None:
     assert done.attacked == 18
     assert done.met > 9
     assert done.success_rate <= 0.05
+
+
+def test_a_target_that_only_claims_to_repeat_itself_is_found_out() -> None:
+    # Greedy, and errs once in ten times all the same, as a server does whose batches are never the same twice.
+    source = CallableSource("own", lambda word, question: ["calm", "quiet"])
+    coin = Coin(0.1)
+    results = MSCR(coin, [source], budget=Budget(rows=2048)).run(stories(60))
+    done = results.summary()
+    assert done.met > 20
+    assert done.success_rate <= 0.05
+    assert done.again > 0
+    assert done.control_queries > done.attacked
+    assert any("does not" in note for note in results.notes)

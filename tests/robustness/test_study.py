@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from intarsia.audit.config import AuditConfig
@@ -15,9 +16,10 @@ from intarsia.core.errors import ConfigError
 from intarsia.core.journal import Journal
 from intarsia.core.recipes import find_recipe
 from intarsia.core.report import to_html
+from intarsia.core.sampling import request_key, uniform
 from intarsia.core.scripted import ScriptedTarget
 from intarsia.core.study import Context, Report, Result
-from intarsia.core.target import Prompt
+from intarsia.core.target import Completion, Prompt
 from intarsia.robustness import sources as room_sources
 from intarsia.robustness import study
 from intarsia.robustness.candidates import CallableSource
@@ -189,3 +191,115 @@ def test_a_set_that_cannot_be_had_is_skipped_with_the_reason() -> None:
     result = run(reads(), options={"sets": ("stories:1", "nowhere.jsonl")})
     assert result.claim("broken.nowhere.jsonl").state == "skipped"
     assert result.claim("broken.stories").state != "skipped"
+
+
+def test_questions_without_answers_are_compared_with_the_answers_of_the_model_itself() -> None:
+    items = tuple(Item(id=f"i{at}", question=f"Tom saw {at} big cats. How many?", kind="number") for at in range(12))
+    own = DataSet(name="mine", items=items, origin="mine.jsonl", sha256="0" * 64)
+
+    def answer(prompt: Prompt) -> str:
+        question = prompt[-1]["content"].split("\n")[0]
+        return "The answer is 99." if "bigqq" in question else "The answer is 7."
+
+    result = run(ScriptedTarget(answer), data=own, options={"sets": ()})
+    claim = result.claim("broken.own")
+    assert (claim.n, claim.value, claim.state) == (10, 1.0, "fail")
+    measures = {measure.name: measure for measure in result.measures}
+    assert [one.value for one in measures["clean.own"].observations] == [1.0] * 10
+    assert [one.value for one in measures["under_attack.own"].observations] == [0.0] * 10
+    # A reply of no known kind can be compared with nothing, and the report says what to do about it.
+    free = own.model_copy(update={"items": tuple(item.model_copy(update={"kind": "free"}) for item in items)})
+    claim = run(ScriptedTarget(answer), data=free, options={"sets": ()}).claim("broken.own")
+    assert claim.state == "not measurable"
+    assert claim.remedy is not None
+    assert "`kind`" in claim.remedy.text
+
+
+def test_a_model_that_thinks_is_told_to_get_more_room_and_then_measured() -> None:
+    def answer(prompt: Prompt) -> Completion:
+        question = prompt[-1]["content"]
+        said = GOLD[question if question in GOLD else nearest(question)]
+        return Completion(text=said, token_count=900 if question in GOLD else 1500)
+
+    def cut(prompt: Prompt) -> Completion:
+        return Completion(text="", token_count=16, finish_reason="length")
+
+    claim = run(ScriptedTarget(cut)).claim("broken.stories")
+    assert claim.state == "not measurable"
+    assert claim.remedy is not None
+    assert "max_new_tokens=4096" in claim.remedy.command
+    result = run(ScriptedTarget(answer), options={"max_new_tokens": 4096})
+    assert result.provenance.data["stories"]["max_new_tokens"] == 4096  # type: ignore[index, call-overload]
+    length = result.claim("length.stories")
+    assert (length.state, round(length.value or 0, 3)) == ("fail", 1.667)
+
+
+class Unsure(ScriptedTarget):
+    """Errs at random, whatever it is asked: by the query's key, as a real target that samples."""
+
+    def __init__(self, error: float) -> None:
+        super().__init__(lambda prompt: "", name="unsure")
+        self.error = error
+
+    def generate(self, prompts, sampling=None, *, keys=None, progress=None):  # type: ignore[no-untyped-def]
+        draws = uniform(sampling.seed, np.array([request_key(key) for key in keys], dtype=np.uint64), 0)
+        found = []
+        for prompt, draw in zip(prompts, draws, strict=True):
+            question = prompt[-1]["content"]
+            right = GOLD[question if question in GOLD else nearest(question)]
+            found.append(Completion(text="nothing 999" if draw < self.error else right, token_count=2))
+        return found
+
+
+def test_luck_is_not_taken_for_the_effect_of_a_random_change() -> None:
+    result = run(Unsure(0.3), options={"temperature": 1.0, "items": 60, "max_queries": 2})
+    claim = result.claim("average.stories")
+    assert claim.control is not None
+    assert claim.control.value is not None
+    assert claim.control.value > 0.1  # so many are wrong the second time without any change
+    assert claim.interval is not None
+    assert claim.interval.low < 0 < claim.interval.high
+    assert claim.state != "fail"
+    assert "also without any change" in claim.reason
+    # The line of the control falls where it fell, and nowhere else.
+    (figure,) = [figure for figure in result.figures if figure.title == "Right answers that stand"]
+    (control,) = [series for series in figure.series if "no change" in series.name]
+    assert {x for x in control.x if isinstance(x, float)} <= {0.0, 1.0, 2.0}
+
+
+def test_unread_answers_are_counted_by_question_not_by_query() -> None:
+    def answer(prompt: Prompt) -> str:
+        return GOLD.get(prompt[-1]["content"], "I cannot help with that.")
+
+    claim = run(ScriptedTarget(answer)).claim("broken.stories")
+    assert claim.value == 0.0
+    assert claim.unparsed == claim.n == ITEMS["smoke"]
+    assert claim.details["broken_or_unread"] == 1.0
+    assert claim.details["queries_unread"] == ITEMS["smoke"] * QUERIES["smoke"]
+    assert claim.details["searched_to_the_end"] == 0.0
+
+
+def test_right_answers_of_a_model_that_guesses_are_luck() -> None:
+    def guess(prompt: Prompt) -> str:
+        return f"The answer is {prompt[-1]['content'].split('?')[0].count('a') % 2}."
+
+    items = tuple(
+        Item(
+            id=f"i{at}",
+            question=f"Is {'a' * (at % 2)}lmond {at} in the basket?",
+            answer=str(at // 2 % 2),
+            kind="number",
+        )
+        for at in range(40)
+    )
+    own = DataSet(name="mine", items=items, origin="mine.jsonl", sha256="0" * 64)
+    claim = run(ScriptedTarget(guess), data=own, options={"sets": (), "items": 40}).claim("broken.own")
+    assert claim.state == "inconclusive"
+    assert "not shown to beat guessing" in claim.reason
+
+
+def test_another_budget_is_another_measure() -> None:
+    def hashes(most: int) -> set[str]:
+        return {measure.items_hash for measure in run(reads(), options={"max_queries": most}).measures}
+
+    assert hashes(3) == hashes(3) != hashes(4)

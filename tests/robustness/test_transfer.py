@@ -12,7 +12,7 @@ from intarsia.core.errors import DataError
 from intarsia.core.sampling import Sampling
 from intarsia.core.scripted import ScriptedTarget
 from intarsia.core.target import Prompt, Target
-from intarsia.robustness import MSCR, AttackResults, Budget, CallableSource, transfer
+from intarsia.robustness import MSCR, AnswerChanged, AttackResults, Budget, CallableSource, transfer
 from intarsia.robustness.metrics import performance_drop_rate
 
 SOURCE = CallableSource("own", lambda word, q: ["calm", "poison", "moon"] if word == "lie" else [])
@@ -129,3 +129,11 @@ def test_it_asks_as_the_attack_asked() -> None:
     results.transfer(second)
     asked_first = {str(call.prompt) for call in first.calls}
     assert {str(call.prompt) for call in second.calls} <= asked_first
+
+
+def test_without_gold_answers_nobody_knows_whether_another_model_is_right() -> None:
+    items = [item.model_copy(update={"answer": None}) for item in stories(4)]
+    results = MSCR(adder(["poison"]), [SOURCE], goal=AnswerChanged()).run(items)
+    assert results.successes
+    with pytest.raises(DataError, match="no gold answer"):
+        results.transfer(adder())

@@ -42,6 +42,7 @@ class Asking:
         worked: Whether examples show their working.
         journal: Where answers are kept.
         progress: Called with (stage, done, total).
+        wavers: Whether the target was seen to answer one prompt in two ways where it should not.
     """
 
     target: Target
@@ -54,11 +55,12 @@ class Asking:
     worked: bool = False
     journal: Journal | None = None
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
+    wavers: bool = False
 
     @property
     def repeatable(self) -> bool:
         """Whether asking again gives the same answer: greedy, by a target that answers equal prompts alike."""
-        return self.sampling.greedy and "seed" in self.target.capabilities
+        return self.sampling.greedy and "seed" in self.target.capabilities and not self.wavers
 
     def shown(self, item: Item) -> tuple[str, ...]:
         """Ids of the worked examples that an item is asked behind."""

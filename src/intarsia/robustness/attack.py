@@ -48,6 +48,8 @@ PAPER_TEMPERATURE = 0.6
 PAPER_RUNS = 3
 SHOTS = 3
 THINKING_ROOM = 512
+CUT_OFF = "its answer was cut off"
+NOT_COMPARED = "its answer cannot be compared"
 
 
 class Budget(BaseModel):
@@ -86,6 +88,7 @@ class MSCR:
         beam: How many of them.
         budget: What may be spent.
         sampling: How the target answers; greedy with room by the kind of answer when omitted.
+        max_new_tokens: Room for an answer in the usual sampling, where `sampling` is not given; by kind when omitted.
         temperature: Of the usual sampling, where `sampling` is not given: 0 (greedy) by default, 0.6 in the paper.
         runs: Runs over all items; more than 1 makes sense where answers are sampled.
         shots: Worked examples a prompt; 3 when omitted, of those that ask the same kind of thing.
@@ -94,7 +97,8 @@ class MSCR:
         template: Wording of the question, with `{question}`.
         chain_of_thought: Ask for working before the answer, with room for it.
         control: The search without any change. `auto` asks a target that repeats itself once more only, `full` as
-            often as the attack did, `off` never.
+            often as the attack did, `off` never. A target that then answers otherwise does not repeat itself, and is
+            asked in full.
         average: Also ask one rewrite of each item drawn at random: the average case beside the worst.
         seed: Master seed.
         preset: `paper` for the published protocol wherever an argument is left out.
@@ -120,6 +124,7 @@ class MSCR:
         budget: Budget | None = None,
         sampling: Sampling | None = None,
         temperature: float | None = None,
+        max_new_tokens: int | None = None,
         runs: int | None = None,
         shots: int | None = None,
         style: Style | Literal["auto"] = "auto",
@@ -168,6 +173,7 @@ class MSCR:
         self.budget = budget or Budget(reask=0 if paper else None)
         self.sampling = sampling
         self.temperature = temperature if temperature is not None else PAPER_TEMPERATURE if paper else 0.0
+        self.max_new_tokens = max_new_tokens
         self.runs = runs or (PAPER_RUNS if paper else 1)
         self.shots, self.style = shots, style
         self.system, self.template = system, template
@@ -231,7 +237,9 @@ class MSCR:
         sampling = self.sampling
         if sampling is None:
             sampling = sampling_for(data, self.target, style, shown=bool(shots), worked=worked)
-            if self.chain_of_thought:
+            if self.max_new_tokens is not None:
+                sampling = sampling.model_copy(update={"max_new_tokens": self.max_new_tokens})
+            elif self.chain_of_thought:
                 sampling = sampling.model_copy(update={"max_new_tokens": max(THINKING_ROOM, sampling.max_new_tokens)})
             sampling = sampling.model_copy(update={"temperature": self.temperature, "seed": self.seed})
         return Asking(
@@ -282,6 +290,7 @@ class MSCR:
     def _run(self, data: DataSet, asking: Asking, settings: dict[str, Any]) -> AttackResults:
         cleans = self._clean(data, asking)
         walks, plans, reasons = self._walks(data, asking, cleans)
+        once_more = self._once_more(walks, asking)
         confirmation = Confirmation(
             asking,
             self.goal,
@@ -295,7 +304,7 @@ class MSCR:
         if self.max_words > 1:
             self._deeper(list(walks.values()), asking, confirmation, planned)
         averages = self._averages(walks, asking) if self.average else {}
-        nulls, null_again = self._null(walks, asking)
+        nulls, null_again = self._null(walks, asking, once_more)
         rows = []
         for item in data.items:
             for run in range(self.runs):
@@ -436,7 +445,23 @@ class MSCR:
             )
         return found
 
-    def _null(self, walks: Mapping[str, Walk], asking: Asking) -> tuple[dict[str, Null], int]:
+    def _once_more(self, walks: Mapping[str, Walk], asking: Asking) -> dict[str, Reply]:
+        """Does a target that should repeat itself do so? A server with batches of many users often does not."""
+        if self.control != "auto" or not asking.repeatable or not walks:
+            return {}
+        control = NullAttack.walks(
+            [(walk.item, walk.run, walk.clean) for walk in walks.values()], dict.fromkeys(walks, CERTAIN)
+        )
+        replies = asking.ask([Query(walk.item, walk.item.question, walk.key(0)) for walk in control], "null")
+        found = {walk.name: reply for walk, reply in zip(control, replies, strict=True)}
+        asking.wavers = any(
+            reply.status != "error" and reply.text != walks[name].clean.text for name, reply in found.items()
+        )
+        return found
+
+    def _null(
+        self, walks: Mapping[str, Walk], asking: Asking, once_more: Mapping[str, Reply]
+    ) -> tuple[dict[str, Null], int]:
         """The control: as many queries with the same stop rule and the same confirmation, and no change."""
         if self.control == "off":
             return {}, 0
@@ -446,6 +471,8 @@ class MSCR:
             [(walk.item, walk.run, walk.clean) for walk in walks.values()],
             {name: min(CERTAIN, most) if short else most for name, most in budgets.items()},
         )
+        for walk in control:
+            walk.asked += [once_more[walk.name]] if walk.name in once_more else []
         confirmation = Confirmation(
             asking,
             self.goal,
@@ -465,7 +492,12 @@ class MSCR:
             progress=lambda done, total: asking.progress("control", done, total),
         )
         found = {
-            walk.name: Null(queries=budgets[walk.name], asked=len(walk.tried), success=walk.success is not None)
+            walk.name: Null(
+                queries=budgets[walk.name],
+                asked=len(walk.tried),
+                success=walk.success is not None,
+                first=walk.tried[0].met,
+            )
             for walk in control
         }
         return found, confirmation.queries
@@ -500,6 +532,11 @@ class MSCR:
             notes.append(
                 "The target repeats itself (greedy), so the control asked each question once more and not as often as "
                 "the attack did."
+            )
+        if asking.wavers:
+            notes.append(
+                "The target should repeat itself (greedy) and does not: the control asked as often as the attack did, "
+                "and successes were asked again."
             )
         errors = sum(tried.reply.status == "error" for row in rows for tried in row.tried)
         if errors:
@@ -624,10 +661,10 @@ def _name(item: Item, run: int) -> str:
 
 def _why_not(item: Item, clean: Reply) -> str:
     if clean.status == "correct" or clean.status == "ungraded":
-        return "its answer cannot be compared" if item.kind == "free" else "its answer is no ground for this goal"
+        return NOT_COMPARED if item.kind == "free" else "its answer is no ground for this goal"
     return {
         "wrong": "answered wrong before the attack",
-        "truncated": "its answer was cut off",
+        "truncated": CUT_OFF,
         "unparsed": "its answer cannot be read",
         "refused": "refused before the attack",
         "error": "got no answer",

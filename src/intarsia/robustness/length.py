@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 LEAST_ROOM = 128
 """New tokens below which an answer has no room to grow, so that growth cannot be measured."""
+LEAST_WORKING = 64
+"""Mean tokens from which answers show working, or hold the thinking of a model that thinks unasked."""
 OUTLIER = 10.0
 
 
@@ -66,7 +68,8 @@ def lengths(results: AttackResults) -> Lengths:
     """
     rows = [row for row in results.rows if row.attacked and row.tried]
     room = int(results.settings.get("max_new_tokens", 0))
-    if not results.settings.get("chain_of_thought"):
+    spoken = float(np.mean([row.clean.tokens for row in rows])) if rows else 0.0
+    if not results.settings.get("chain_of_thought") and spoken < LEAST_WORKING:
         return Lengths(measurable=False, reason="answers show no working here, so they have no length that could grow")
     if room < LEAST_ROOM:
         return Lengths(

@@ -39,6 +39,7 @@ class Null(BaseModel):
         queries: Most queries that it was given, those of the attack.
         asked: How many were asked; fewer where the target repeats itself.
         success: Whether it "succeeded".
+        first: Whether its first asking met the goal: what asking once more costs, without any change.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -46,6 +47,7 @@ class Null(BaseModel):
     queries: int
     asked: int
     success: bool
+    first: bool = False
 
 
 class Attacked(BaseModel):

@@ -19,7 +19,7 @@ from intarsia.robustness import verdicts
 from intarsia.robustness.adjudicate import LLMJudge
 from intarsia.robustness.attack import MSCR, Budget
 from intarsia.robustness.candidates import Source
-from intarsia.robustness.goals import AnswerWrong
+from intarsia.robustness.goals import AnswerChanged, AnswerWrong
 from intarsia.robustness.verdicts import Finding
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class RobustnessOptions(BaseModel):
         chain_of_thought: Ask for working before the answer; needed to measure length, and slow.
         control: `auto`, `full` or `off`; see `MSCR`.
         temperature: Of the answers; 0 is greedy.
+        max_new_tokens: Room for an answer, by its kind when omitted; a model that thinks behind an endpoint needs more.
+        goal: `answer_wrong`, by gold answers; `answer_changed`, which needs none; `auto` takes it where a set has none.
         root: Folder with well-known sets; the environment variable INTARSIA_DATA when omitted.
     """
 
@@ -71,6 +73,8 @@ class RobustnessOptions(BaseModel):
     chain_of_thought: bool = False
     control: Literal["auto", "full", "off"] = "auto"
     temperature: float = Field(0.0, ge=0.0)
+    max_new_tokens: int | None = Field(None, ge=1)
+    goal: Literal["auto", "answer_wrong", "answer_changed"] = "auto"
     root: str | None = None
 
     @field_validator("sets", mode="before")
@@ -104,7 +108,7 @@ class Robustness(Study):
         encoder: LoadedEncoder | Literal[False] | None = None
         for one in sets:
             began = time.perf_counter()
-            attack = _attack(context, options, target, sources)
+            attack = _attack(context, options, target, sources, one)
             results = attack.run(one, journal=context.journal, progress=_progress(context, one.name))
             if results.successes and encoder is None:
                 encoder = _encoder(notes)
@@ -158,13 +162,15 @@ class Robustness(Study):
         for one in sets:
             room = 16
             if context.target is not None:
-                attack = _attack(context, options, context.target, [])
+                attack = _attack(context, options, context.target, [], one)
                 asking = attack.asking(one)
                 room = asking.sampling.max_new_tokens
                 tokens = sum(context.target.count_tokens([asking.prompt(item) for item in one.items]))
             else:
                 tokens = sum(max(1, len(item.question) // 4) for item in one.items)
-            each = 2 + most + (most if options.control == "full" or options.temperature else 3)
+            # An endpoint that was not seen to keep a seed is not expected to repeat itself.
+            repeats = context.target is None or "seed" in context.target.capabilities
+            each = 2 + most + (most if options.control == "full" or options.temperature or not repeats else 3)
             calls += each * len(one.items)
             prompt_tokens += each * tokens
             new_tokens += each * len(one.items) * room
@@ -213,18 +219,23 @@ def _load(
     return found, lost
 
 
-def _attack(context: Context, options: RobustnessOptions, target: Target, sources: Sequence[Source]) -> MSCR:
+def _attack(
+    context: Context, options: RobustnessOptions, target: Target, sources: Sequence[Source], questions: DataSet
+) -> MSCR:
+    graded = any(item.answer is not None for item in questions.items)
+    changed = options.goal == "answer_changed" or (options.goal == "auto" and not graded)
     return MSCR(
         target,
         sources,
         protect=options.protect,
-        goal=AnswerWrong(),
+        goal=AnswerChanged() if changed else AnswerWrong(),
         adjudicator=LLMJudge(context.judge) if context.judge is not None else None,
         order=options.order,
         budget=Budget(max_queries=options.max_queries or QUERIES[context.budget]),
         system=context.system,
         template=context.template,
         chain_of_thought=options.chain_of_thought,
+        max_new_tokens=options.max_new_tokens,
         control=options.control,
         temperature=options.temperature,
         seed=context.seed,

@@ -88,13 +88,18 @@ def transfer(
         journal: Where answers are kept.
 
     Raises:
-        DataError: The attack had no success, so there is nothing to transfer.
+        DataError: The attack had no success, so there is nothing to transfer; or its questions have no gold answers.
     """
     results = attack if isinstance(attack, AttackResults) else AttackResults.load(attack)
     target = Target.parse(target)
     adversarial = results.to_items()
     if not adversarial.items:
         raise DataError("The attack had no success, so there is nothing to transfer.", "Attack more questions.")
+    if any(item.answer is None for item in adversarial.items):
+        raise DataError(
+            "Some of the questions have no gold answer, so nobody knows whether another model is right.",
+            "Attack the other model itself with the goal answer_changed.",
+        )
     asking = _asking(results, target, sampling, system, template)
     asking.journal = journal
     known = {item.id: item for item in results.data.items}

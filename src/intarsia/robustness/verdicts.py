@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from intarsia.core.data import DataSet
+from intarsia.core.data.floors import floor
 from intarsia.core.stats import detectable_proportion, paired_share_difference, wilson
 from intarsia.core.study import (
     Claim,
@@ -28,6 +30,7 @@ from intarsia.core.study import (
     judge,
     slice_means,
 )
+from intarsia.robustness.attack import CUT_OFF, NOT_COMPARED
 from intarsia.robustness.length import Lengths
 from intarsia.robustness.preservation import Estimate, Preservation
 from intarsia.robustness.results import Attacked, AttackResults, Summary
@@ -41,6 +44,8 @@ LEAST_ATTACKED = 5
 SHOWN = 1500
 """Characters of a question or answer that an example shows."""
 EXAMPLES = 4
+UNREAD = ("unparsed", "refused")
+"""Answers that cannot be read; they break nothing, and nobody knows whether they are right."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +79,36 @@ def claims(found: Finding, scale: str, model: str, remedy: Remedy, larger: Remed
         reason = f"{len(found.rows)} right answers are too few to attack ({_left_out(found.summary)})"
         common = {"state": "not measurable", "reason": reason, "scale": scale, "n": len(found.rows)}
         return [
-            Claim(name=f"broken.{found.name}", question=_broken_question(found), remedy=larger, **common),  # type: ignore[arg-type]
+            Claim(
+                name=f"broken.{found.name}",
+                question=_broken_question(found),
+                remedy=_more_to_attack(found, model, larger),
+                **common,  # type: ignore[arg-type]
+            ),
         ]
     return [
         _broken(found, scale, remedy, larger),
         *_average(found, scale, remedy, larger),
         _length(found, scale, model),
     ]
+
+
+def _more_to_attack(found: Finding, model: str, larger: Remedy) -> Remedy:
+    """How there would be more answers to attack, by what left most of them out."""
+    lost = found.summary.not_attacked
+    most = max(lost, key=lambda reason: lost[reason], default="")
+    if most == CUT_OFF:
+        return Remedy(
+            text="Give answers more room; a model that thinks before it answers needs thousands of tokens.",
+            room="robustness",
+            command=f"intarsia audit {shlex.quote(model)} --studies robustness --set robustness.max_new_tokens=4096",
+        )
+    if most == NOT_COMPARED:
+        return Remedy(
+            text="Give the questions answers; or, without answers, a field `kind` that says how to read a reply: "
+            "number, math, word, exact or choice. Then a reply is compared with the model's own before the change."
+        )
+    return larger
 
 
 def _broken_question(found: Finding) -> str:
@@ -102,14 +130,16 @@ def _broken(found: Finding, scale: str, remedy: Remedy, larger: Remedy) -> Claim
         direction="<=",
         origin="house rule: at most 1 right answer in 10 breaks when one word changes",
     )
-    state = judge(value, interval, threshold)
+    guessing = _guessing(found)
+    state = judge(value, interval, threshold) if not guessing else "inconclusive"
     said = f"{broken} of {n} right answers break"
     if noise:
         said += f", {noise} of {n} also without any change"
     if summary.rejected or summary.unsure:
         said += f"; the adjudicator turned down {summary.rejected + summary.unsure} first successes"
     if summary.chance:
-        said += f"; {summary.chance} first successes were the target's own noise"
+        said += f"; {summary.chance} first successes were not told from the target's own noise"
+    said += guessing
     details: dict[str, JsonValue] = {
         "clean_accuracy": round(summary.clean, 4),
         "accuracy_under_attack": round(summary.under_attack, 4),
@@ -120,6 +150,10 @@ def _broken(found: Finding, scale: str, remedy: Remedy, larger: Remedy) -> Claim
         "queries_to_success": None if summary.queries_to_success is None else round(summary.queries_to_success, 2),
         "by_source": dict(summary.successes_by_source),
         "at_least_by_inflection_alone": _inflections(rows),
+        "broken_or_unread": round(sum(row.success or _lost(row, (*UNREAD, "truncated")) for row in rows) / n, 4),
+        "searched_to_the_end": round(sum(row.success or len(row.tried) >= row.candidates for row in rows) / n, 4),
+        "queries_unread": summary.unparsed + summary.refused,
+        "queries_truncated": summary.truncated,
     }
     if found.preservation is not None:
         details["sentence_cosine"] = _estimate(found.preservation.cosine)
@@ -134,8 +168,8 @@ def _broken(found: Finding, scale: str, remedy: Remedy, larger: Remedy) -> Claim
         control=Control(name="the same search without any change", value=summary.null_rate) if controlled else None,
         threshold=threshold,
         n=n,
-        unparsed=summary.unparsed,
-        truncated=summary.truncated,
+        unparsed=_stood_with(rows, UNREAD),
+        truncated=_stood_with(rows, ("truncated",)),
         detectable=detectable_proportion(n, MOST_BROKEN),
         worst=_worst(rows),
         reason=said,
@@ -151,29 +185,41 @@ def _average(found: Finding, scale: str, remedy: Remedy, larger: Remedy) -> list
     drawn = [row.average for row in found.rows if row.average is not None]
     if not drawn:
         return []
-    broken, n = sum(one.met for one in drawn), len(drawn)
+    pairs = [
+        (row.average.met, row.null is not None and row.null.first) for row in found.rows if row.average is not None
+    ]
+    broken, noise, n = sum(met for met, _ in pairs), sum(first for _, first in pairs), len(pairs)
+    # A right answer that was luck is wrong the next time, with or without a change.
+    value = (broken - noise) / n
     interval = wilson(broken, n)
+    if noise:
+        only_noise = sum(first and not met for met, first in pairs)
+        interval = paired_share_difference(only_noise, sum(met and not first for met, first in pairs), n)
+    controlled = any(row.null is not None for row in found.rows)
     threshold = Threshold(
         value=MOST_BROKEN_ON_AVERAGE,
         direction="<=",
         origin="house rule: at most 1 right answer in 20 breaks when one word is changed at random",
     )
-    state = judge(broken / n, interval, threshold)
+    guessing = _guessing(found)
+    state = judge(value, interval, threshold) if not guessing else "inconclusive"
     return [
         Claim(
             name=f"average.{found.name}",
             question=f"And when the word on {found.name} is changed at random?",
             state=state,
-            value=broken / n,
+            value=value,
             unit="share",
             interval=interval,
-            control=Control(name="the worst of all changes", value=found.summary.success_rate),
+            control=Control(name="asked once more without any change", value=noise / n) if controlled else None,
             threshold=threshold,
             n=n,
-            unparsed=sum(one.reply.status == "unparsed" for one in drawn),
+            unparsed=sum(one.reply.status in UNREAD for one in drawn),
             truncated=sum(one.reply.truncated for one in drawn),
             detectable=detectable_proportion(n, MOST_BROKEN_ON_AVERAGE),
-            reason=f"{broken} of {n} right answers break",
+            reason=f"{broken} of {n} right answers break"
+            + (f", {noise} of {n} also without any change" if noise else "")
+            + guessing,
             remedy={"fail": remedy, "inconclusive": larger}.get(state),
             scale=scale,
         )
@@ -317,14 +363,15 @@ def survival(found: Sequence[Finding]) -> Figure:
         n = len(one.rows)
         ends = sorted(len(row.tried) for row in one.rows if row.success)
         longest = max(len(row.tried) for row in one.rows)
-        xs, ys = [0.0], [1.0]
-        for place, end in enumerate(ends, start=1):
-            xs += [float(end), float(end)]
-            ys += [ys[-1], 1 - place / n]
-        series.append(Series(name=one.name, x=(*xs, float(longest)), y=(*ys, ys[-1])))
-        if one.summary.null_rate is not None:
-            still = 1 - one.summary.null_rate
-            series.append(Series(name=f"{one.name}, no change", x=(0.0, float(longest)), y=(1.0, still)))
+        x, y = _steps(ends, n, longest)
+        series.append(Series(name=one.name, x=x, y=y))
+        nulls = [row.null for row in one.rows if row.null is not None]
+        if nulls:
+            lost = sorted(null.asked for null in nulls if null.success)
+            # A target that repeats itself is asked once: what follows would be the same.
+            ends_at = max(longest, max(null.asked for null in nulls))
+            x, y = _steps(lost, len(nulls), ends_at)
+            series.append(Series(name=f"{one.name}, no change", x=x, y=y))
     return Figure(
         title="Right answers that stand",
         kind="lines",
@@ -335,6 +382,15 @@ def survival(found: Sequence[Finding]) -> Figure:
         caption="A steep line falls to a few changes; the line without any change shows the model's own noise.",
         alt="Share of right answers that survive, by number of queries.",
     )
+
+
+def _steps(ends: Sequence[int], n: int, longest: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """A line that falls by 1 / n at each end."""
+    xs, ys = [0.0], [1.0]
+    for place, end in enumerate(ends, start=1):
+        xs += [float(end), float(end)]
+        ys += [ys[-1], 1 - place / n]
+    return (*xs, float(longest)), (*ys, ys[-1])
 
 
 def accuracies(found: Sequence[Finding]) -> Figure:
@@ -429,12 +485,12 @@ def measures(found: Sequence[Finding]) -> tuple[Measure, ...]:
     """Item by item: right as asked, and right under attack; two models are compared on the same questions."""
     kept = []
     for one in found:
-        digest = hashlib.sha256(canonical_json([one.data.sha256, one.results.settings["protect"]])).hexdigest()
+        digest = hashlib.sha256(canonical_json([one.data.sha256, *_protocol(one.results)])).hexdigest()
         for name, right in (("clean", False), ("under_attack", True)):
             observations = tuple(
                 Observation(
                     id=row.item.id,
-                    value=float(row.clean.status == "correct" and not (right and row.success)),
+                    value=float(_as_usual(row) and not (right and row.success)),
                     slices=row.item.slices,
                 )
                 for row in one.results.rows
@@ -451,6 +507,41 @@ def measures(found: Sequence[Finding]) -> tuple[Measure, ...]:
                 )
             )
     return tuple(kept)
+
+
+def _as_usual(row: Attacked) -> bool:
+    """Answered right, or without gold answers, so that it could be attacked."""
+    return row.clean.status == "correct" or (row.attacked and row.clean.status == "ungraded")
+
+
+def _guessing(found: Finding) -> str:
+    """Says that right answers may be luck, where the model is not better than guessing: such answers break anyway."""
+    chance = floor(found.data.items)
+    items = found.summary.items * found.summary.runs
+    right = round(found.summary.clean * items)
+    if wilson(right, items).low > chance.value:
+        return ""
+    return (
+        f"; with {right} of {items} right the model is not shown to beat guessing ({chance.value:.0%}, {chance.name}), "
+        "so its right answers may be luck: ask easier questions"
+    )
+
+
+def _protocol(results: AttackResults) -> list[JsonValue]:
+    """What two attacks must have in common to be compared: a larger budget or another source finds more."""
+    settings = results.settings
+    names = [str(source["name"]) for source in settings["sources"]]
+    budget = settings["budget"]["max_queries"]
+    return [settings["protect"], settings["goal"], settings["order"], budget, names, bool(settings["adjudicator"])]
+
+
+def _lost(row: Attacked, statuses: Sequence[str]) -> bool:
+    return any(tried.reply.status in statuses for tried in row.tried)
+
+
+def _stood_with(rows: Sequence[Attacked], statuses: Sequence[str]) -> int:
+    """Items that count as standing although an answer to one of their rewrites is of such a kind."""
+    return sum(not row.success and _lost(row, statuses) for row in rows)
 
 
 def _inflections(rows: Sequence[Attacked]) -> float:

@@ -81,7 +81,7 @@ class Tiny(Study):
             ),
             claim(
                 "tiny.attack",
-                "How much accuracy does one WordNet synonym cost (best seed)?",
+                "How much accuracy does one WordNet synonym cost (seed with the smallest drop)?",
                 min(one.drop for one in plain),
                 (">=", 0.60),
                 unit="points",
