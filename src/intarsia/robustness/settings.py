@@ -44,7 +44,8 @@ class AttackSettings(BaseModel):
         items: How many questions; 0 for all that there are (200 of a generated set).
         shots: Worked examples a prompt.
         sources: Where candidates come from, in order of priority; empty for what is at hand.
-        all_senses: WordNet's synonyms of every sense of a word; otherwise of the most frequent one only.
+        all_senses: WordNet's synonyms of every sense of a word, and neighbors that share its stem; otherwise synonyms of
+            the most frequent sense and forms of the same dictionary word only.
         mlm: A masked model, by name or folder.
         surrogate: Whose embeddings serve where the model shows no weights.
         protect: `math`, `none`, `mathattack` or `re:<pattern>`.
@@ -305,7 +306,10 @@ def _named(names: Sequence[str], settings: AttackSettings, target: Target | None
     try:
         # Synonyms are ranked in the space of embeddings, as in the paper, wherever there is one.
         if local is not None and {"embedding", "wordnet"} & set(names):
-            embedding = EmbeddingSource.from_target(local, distinct=not paper)
+            wide = paper or settings.all_senses
+            embedding = EmbeddingSource.from_target(
+                local, distinct=not paper, morph_filter="keep_stem" if wide else "keep_lemma"
+            )
     except IntarsiaError:
         if "embedding" in names:
             raise
