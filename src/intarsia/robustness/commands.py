@@ -46,7 +46,7 @@ Sources = Annotated[
     typer.Option("--sources", help="embedding,wordnet,infill,mlm,typo,insertion,deletion; what is at hand by default."),
 ]
 AllSenses = Annotated[
-    bool | None, typer.Option("--all-senses", help="WordNet: of every sense, not of the most frequent one only.")
+    bool | None, typer.Option("--all-senses", help="Also synonyms of rare senses and words of the same stem.")
 ]
 Mlm = Annotated[str | None, typer.Option("--mlm", help="A masked model: hub name or folder.")]
 Surrogate = Annotated[

@@ -44,8 +44,8 @@ class AttackSettings(BaseModel):
         items: How many questions; 0 for all that there are (200 of a generated set).
         shots: Worked examples a prompt.
         sources: Where candidates come from, in order of priority; empty for what is at hand.
-        all_senses: WordNet's synonyms of every sense of a word, and neighbors that share its stem; otherwise synonyms of
-            the most frequent sense and forms of the same dictionary word only.
+        all_senses: WordNet's synonyms of every sense of a word, and neighbors that share its stem; otherwise synonyms
+            of the most frequent sense and forms of the same dictionary word only.
         mlm: A masked model, by name or folder.
         surrogate: Whose embeddings serve where the model shows no weights.
         protect: `math`, `none`, `mathattack` or `re:<pattern>`.
