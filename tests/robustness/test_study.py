@@ -194,25 +194,24 @@ def test_a_set_that_cannot_be_had_is_skipped_with_the_reason() -> None:
 
 
 def test_questions_without_answers_are_compared_with_the_answers_of_the_model_itself() -> None:
-    items = tuple(Item(id=f"i{at}", question=f"Tom saw {at} big cats. How many?", kind="number") for at in range(12))
+    items = tuple(Item(id=f"i{at}", question=f"Tom saw {at} big cats. How many?", kind="free") for at in range(12))
     own = DataSet(name="mine", items=items, origin="mine.jsonl", sha256="0" * 64)
 
     def answer(prompt: Prompt) -> str:
         question = prompt[-1]["content"].split("\n")[0]
         return "The answer is 99." if "bigqq" in question else "The answer is 7."
 
-    result = run(ScriptedTarget(answer), data=own, options={"sets": ()})
+    result = run(ScriptedTarget(answer), data=own, options={"sets": (), "kind": "number"})
     claim = result.claim("broken.own")
     assert (claim.n, claim.value, claim.state) == (10, 1.0, "fail")
     measures = {measure.name: measure for measure in result.measures}
     assert [one.value for one in measures["clean.own"].observations] == [1.0] * 10
     assert [one.value for one in measures["under_attack.own"].observations] == [0.0] * 10
     # A reply of no known kind can be compared with nothing, and the report says what to do about it.
-    free = own.model_copy(update={"items": tuple(item.model_copy(update={"kind": "free"}) for item in items)})
-    claim = run(ScriptedTarget(answer), data=free, options={"sets": ()}).claim("broken.own")
+    claim = run(ScriptedTarget(answer), data=own, options={"sets": ()}).claim("broken.own")
     assert claim.state == "not measurable"
     assert claim.remedy is not None
-    assert "`kind`" in claim.remedy.text
+    assert "--set robustness.kind=number" in claim.remedy.command
 
 
 def test_a_model_that_thinks_is_told_to_get_more_room_and_then_measured() -> None:

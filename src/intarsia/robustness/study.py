@@ -57,6 +57,8 @@ class RobustnessOptions(BaseModel):
         temperature: Of the answers; 0 is greedy.
         max_new_tokens: Room for an answer, by its kind when omitted; a model that thinks behind an endpoint needs more.
         goal: `answer_wrong`, by gold answers; `answer_changed`, which needs none; `auto` takes it where a set has none.
+        kind: How replies to questions of one's own that have no gold answers are read: `number`, `math`, `word`,
+            `exact` or `choice`. Nothing says so where there are no answers, and running text cannot be compared.
         root: Folder with well-known sets; the environment variable INTARSIA_DATA when omitted.
     """
 
@@ -75,6 +77,7 @@ class RobustnessOptions(BaseModel):
     temperature: float = Field(0.0, ge=0.0)
     max_new_tokens: int | None = Field(None, ge=1)
     goal: Literal["auto", "answer_wrong", "answer_changed"] = "auto"
+    kind: Literal["number", "math", "word", "exact", "choice"] | None = None
     root: str | None = None
 
     @field_validator("sets", mode="before")
@@ -203,7 +206,12 @@ def _load(
     found: list[DataSet] = []
     lost: list[tuple[str, DataError]] = []
     if context.data is not None:
-        found.append(context.data.sample(limit, context.seed).model_copy(update={"name": "own"}))
+        own = context.data.sample(limit, context.seed)
+        items = own.items
+        if options.kind is not None:
+            said = {"kind": options.kind}
+            items = tuple(item if item.answer is not None else item.model_copy(update=said) for item in items)
+        found.append(own.model_copy(update={"name": "own", "items": items}))
     chosen = options.sets
     if chosen == "auto":
         chosen = tuple(

@@ -105,8 +105,11 @@ def _more_to_attack(found: Finding, model: str, larger: Remedy) -> Remedy:
         )
     if most == NOT_COMPARED:
         return Remedy(
-            text="Give the questions answers; or, without answers, a field `kind` that says how to read a reply: "
-            "number, math, word, exact or choice. Then a reply is compared with the model's own before the change."
+            text="Give the questions answers; or, without answers, say how a reply is read (number, math, word, exact "
+            "or choice): then it is compared with the model's own reply before the change.",
+            room="robustness",
+            command=f"intarsia audit {shlex.quote(model)} --data FILE --studies robustness "
+            "--set robustness.kind=number",
         )
     return larger
 
@@ -124,7 +127,10 @@ def _broken(found: Finding, scale: str, remedy: Remedy, larger: Remedy) -> Claim
     only_noise = sum(row.null is not None and row.null.success and not row.success for row in rows)
     value = (broken - noise) / n
     controlled = summary.null_rate is not None
-    interval = paired_share_difference(only_noise, only_attack, n) if noise else wilson(broken, n)
+    # A control that was sampled and found nothing is still no certainty that there is nothing.
+    sampled = any(row.null is not None and row.null.asked > 1 for row in rows)
+    paired = sampled or noise > 0
+    interval = paired_share_difference(only_noise, only_attack, n) if paired else wilson(broken, n)
     threshold = Threshold(
         value=MOST_BROKEN,
         direction="<=",
