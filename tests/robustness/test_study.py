@@ -302,3 +302,14 @@ def test_another_budget_is_another_measure() -> None:
         return {measure.items_hash for measure in run(reads(), options={"max_queries": most}).measures}
 
     assert hashes(3) == hashes(3) != hashes(4)
+
+
+@pytest.mark.parametrize(("name", "weights", "said"), [("embedding", True, True), ("embedding", False, False)])
+def test_rewrites_of_ones_own_embeddings_are_said_to_be_ones_own(
+    monkeypatch: pytest.MonkeyPatch, name: str, weights: bool, said: bool
+) -> None:
+    source = CallableSource(name, lambda word, question: [f"{word}qq"])
+    monkeypatch.setattr(room_sources, "default_sources", lambda target, **options: ([source], []))
+    target = reads()
+    target.capabilities |= {"weights"} if weights else set()
+    assert (study.OWN_NEIGHBORS in run(target).notes) is said

@@ -35,6 +35,10 @@ SETS: dict[str, tuple[str, ...]] = {
 }
 """Sets when none are named; well-known ones among them only where they are at hand."""
 LARGER = {"smoke": "quick", "quick": "standard", "standard": "full"}
+OWN_NEIGHBORS = (
+    "Forms of a word come from the model's own embeddings, so another model meets partly other rewrites of the same "
+    "questions: a small difference under attack between two models may be one of rewrites."
+)
 ENCODER = "minilm-l6"
 RECIPE = "recipes/robustness/harden-smollm2.yaml"
 
@@ -106,6 +110,8 @@ class Robustness(Study):
         options, target = _options(context), _target(context)
         sets, lost = _load(context, options)
         sources, notes = default_sources(target, surrogate=options.surrogate, mlm=options.mlm, infill=options.infill)
+        if any(source.name == "embedding" for source in sources) and "weights" in target.capabilities:
+            notes = [*notes, OWN_NEIGHBORS]
         found: list[Finding] = []
         seconds: dict[str, float] = {}
         encoder: LoadedEncoder | Literal[False] | None = None
