@@ -25,8 +25,9 @@ from intarsia.robustness.verdicts import Finding
 if TYPE_CHECKING:
     from intarsia.core.catalog import LoadedEncoder
 
-ITEMS = {"smoke": 10, "quick": 30, "standard": 150, "full": 500}
-QUERIES = {"smoke": 6, "quick": 15, "standard": 100, "full": 400}
+ITEMS = {"smoke": 10, "quick": 42, "standard": 150, "full": 500}
+"""Questions of each set; 36 right answers are where nothing broken puts the whole interval below one in ten."""
+QUERIES = {"smoke": 6, "quick": 12, "standard": 100, "full": 400}
 SETS: dict[str, tuple[str, ...]] = {
     "smoke": ("stories:1",),
     "quick": ("stories:1",),
@@ -34,6 +35,8 @@ SETS: dict[str, tuple[str, ...]] = {
     "full": ("stories", "reasoning-gym", *data.KNOWN),
 }
 """Sets when none are named; well-known ones among them only where they are at hand."""
+WHOLE = 50
+"""Queries that reach to the end of most questions."""
 LARGER = {"smoke": "quick", "quick": "standard", "standard": "full"}
 OWN_NEIGHBORS = (
     "Forms of a word come from the model's own embeddings, so another model meets partly other rewrites of the same "
@@ -52,7 +55,8 @@ class RobustnessOptions(BaseModel):
         max_queries: Most rewrites of each question; by budget when omitted.
         protect: What is never changed: `mathattack` (numbers, units, comparisons, names), `math` (names may change),
             `none` or `re:<pattern>`.
-        order: Which word is changed first; see `intarsia.robustness.plan`.
+        order: Which word is changed first; see `intarsia.robustness.plan`. `auto` draws the words where the budget does
+            not reach to the end of a question, so that its beginning is not all that is tried.
         mlm: Name or folder of a masked language model, as a third source.
         infill: Have the model under audit fill gaps, as a third source.
         surrogate: Whose embeddings serve for a model that shows no weights.
@@ -72,7 +76,7 @@ class RobustnessOptions(BaseModel):
     items: int | None = Field(None, ge=1, le=100_000)
     max_queries: int | None = Field(None, ge=1)
     protect: str = "mathattack"
-    order: Literal["left_to_right", "random", "importance", "importance_mask", "guided"] = "left_to_right"
+    order: Literal["auto", "left_to_right", "random", "importance", "importance_mask", "guided"] = "auto"
     mlm: str = ""
     infill: bool = False
     surrogate: str = "smollm2-135m"
@@ -238,14 +242,15 @@ def _attack(
 ) -> MSCR:
     graded = any(item.answer is not None for item in questions.items)
     changed = options.goal == "answer_changed" or (options.goal == "auto" and not graded)
+    most = options.max_queries or QUERIES[context.budget]
     return MSCR(
         target,
         sources,
         protect=options.protect,
         goal=AnswerChanged() if changed else AnswerWrong(),
         adjudicator=LLMJudge(context.judge) if context.judge is not None else None,
-        order=options.order,
-        budget=Budget(max_queries=options.max_queries or QUERIES[context.budget]),
+        order=options.order if options.order != "auto" else "random" if most < WHOLE else "left_to_right",
+        budget=Budget(max_queries=most),
         system=context.system,
         template=context.template,
         chain_of_thought=options.chain_of_thought,

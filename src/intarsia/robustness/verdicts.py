@@ -37,7 +37,7 @@ from intarsia.robustness.results import Attacked, AttackResults, Summary
 from intarsia.robustness.search import Tried
 
 MOST_BROKEN = 0.10
-MOST_BROKEN_ON_AVERAGE = 0.05
+MOST_BROKEN_ON_AVERAGE = 0.10
 MOST_GROWTH = 1.25
 LEAST_ATTACKED = 5
 """Right answers below which there is nothing to attack."""
@@ -205,7 +205,7 @@ def _average(found: Finding, scale: str, remedy: Remedy, larger: Remedy) -> list
     threshold = Threshold(
         value=MOST_BROKEN_ON_AVERAGE,
         direction="<=",
-        origin="house rule: at most 1 right answer in 20 breaks when one word is changed at random",
+        origin="house rule: at most 1 right answer in 10 breaks when one word is changed at random",
     )
     guessing = _guessing(found)
     state = judge(value, interval, threshold) if not guessing else "inconclusive"
@@ -287,7 +287,8 @@ def headline(found: Sequence[Finding]) -> str:
         if len(one.rows) < LEAST_ATTACKED:
             parts.append(f"{one.name}: too few right answers to attack")
             continue
-        text = f"{one.name}: one changed word breaks {one.summary.success_rate:.0%} of right answers"
+        broken = sum(row.success for row in one.rows) / len(one.rows)
+        text = f"{one.name}: one changed word breaks {broken:.0%} of right answers"
         if one.summary.null_rate is not None:
             text += f" (no change: {one.summary.null_rate:.0%}"
             drawn = [row.average.met for row in one.rows if row.average is not None]

@@ -10,7 +10,7 @@ from intarsia.core import data
 from intarsia.core.data import DataSet, known_sets
 from intarsia.core.errors import IntarsiaError
 from intarsia.core.sampling import Sampling
-from intarsia.core.stats import wilson
+from intarsia.core.stats import paired_share_difference, wilson
 from intarsia.core.study import Claim, Context, Example, Figure, Provenance, Result, Series, Study, Table
 from intarsia.core.target import Target
 from intarsia.robustness.attack import MSCR, Budget
@@ -205,6 +205,28 @@ def _claims(arms: list[Arm]) -> list[Claim]:
             reason="asked as often as the attack in the first arm of each set, once more in the others",
         ),
     ]
+    known = [row for row in arms[3].results if row.attacked and row.average is not None]
+    worst = sum(row.success for row in known)
+    drawn = sum(row.average is not None and row.average.met for row in known)
+    found.append(
+        claim(
+            "real.worst_case",
+            "On stories that the model knows (stories:1), does the search break more than a change drawn at random?",
+            (worst - drawn) / len(known),
+            (">=", 0.0),
+            unit="points",
+            n=len(known),
+            scale=scale,
+            interval=paired_share_difference(
+                sum(row.average is not None and row.average.met and not row.success for row in known),
+                sum(row.success and not (row.average is not None and row.average.met) for row in known),
+                len(known),
+            ),
+            by_interval=True,
+            control=("broken by a change drawn at random", drawn / len(known)),
+            reason=f"{worst} of {len(known)} right answers break, {drawn} by one change drawn at random",
+        )
+    )
     if pairs:
         figures = preservation(pairs)
         if figures.cosine is not None:
