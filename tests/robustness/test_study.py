@@ -201,7 +201,7 @@ def test_questions_without_answers_are_compared_with_the_answers_of_the_model_it
         question = prompt[-1]["content"].split("\n")[0]
         return "The answer is 99." if "bigqq" in question else "The answer is 7."
 
-    result = run(ScriptedTarget(answer), data=own, options={"sets": (), "kind": "number"})
+    result = run(ScriptedTarget(answer), data=own, options={"sets": (), "kind": "number", "max_queries": 20})
     claim = result.claim("broken.own")
     assert (claim.n, claim.value, claim.state) == (10, 1.0, "fail")
     measures = {measure.name: measure for measure in result.measures}
