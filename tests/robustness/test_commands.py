@@ -255,6 +255,7 @@ def test_candidates_shows_sources_and_protection(run) -> None:
     assert not any(word["candidates"] for word in gated["words"])
 
 
+@pytest.mark.slow
 def test_candidates_by_the_embeddings_of_a_model(run, tiny_model_folder) -> None:
     code, text, err = run(
         *("candidates", "The quick brown fox jumps", "--model", tiny_model_folder, "--sources", "embedding", "--json")

@@ -121,6 +121,7 @@ def test_two_right_answers_are_the_same_answer() -> None:
     assert not goal.met(CHOICE, said(CHOICE, "B"), said(CHOICE, "blue"))
 
 
+@pytest.mark.slow
 def test_formulas_change_only_when_their_value_does() -> None:
     clean = said(MATH, "\\boxed{\\frac{1}{2}}")
     assert AnswerChanged().attackable(MATH, clean)

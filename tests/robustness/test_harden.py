@@ -189,6 +189,7 @@ def test_a_stopped_run_goes_on_to_the_same_steps_and_reports_what_was_rewritten(
         make(augment__rate=0.1).run(tmp_path / "stopped")
 
 
+@pytest.mark.slow
 def test_it_learns_something_else_than_fine_tuning_only_where_prompts_are_rewritten(make: Any, tmp_path: Path) -> None:
     recipe = make(training__steps=2)
     settings = {key: value for key, value in recipe.settings().items() if key not in ("kind", "augment", "adversarial")}

@@ -130,7 +130,7 @@ def test_gates_filter_are_counted_and_leave_their_figure() -> None:
     assert replaced(found) == ["reda", "redb", "falla", "fallb", "ona", "onb", "softa", "softb"]
     assert dict(found.rejected) == {"short": 4}
     assert found.steps[0].changes[0].gates == {"short": -4.0}
-    (row,) = MSCR(adder(), [CallableSource("own", lambda w, q: ["longer"])], gates=[Short()]).run(
+    (row,) = MSCR(adder(), [CallableSource("own", lambda w, q: ["lengthyword"])], gates=[Short()]).run(
         [ITEM.model_copy(update={"question": "red 5 apples"})]
     )
     assert (row.attacked, row.reason, row.gated) == (False, "no candidate passes the gates", {"short": 2})

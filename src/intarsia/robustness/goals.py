@@ -6,6 +6,7 @@ beside the successes and never among them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias
@@ -136,7 +137,7 @@ class Longer:
     """
 
     def __init__(self, ratio: float = 2.0) -> None:
-        if not ratio > 1:
+        if not 1 < ratio < math.inf:
             raise ConfigError(f"A length ratio of {ratio} is no growth.", "Give more than 1, such as 2.")
         self.ratio = ratio
         self.name = f"longer_{ratio:g}x"

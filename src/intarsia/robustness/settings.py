@@ -94,7 +94,7 @@ class AttackSettings(BaseModel):
     max_queries: int = Field(400, ge=1)
     reask: int | None = Field(None, ge=0)
     rows: int | None = Field(None, ge=1)
-    temperature: float | None = Field(None, ge=0.0)
+    temperature: float | None = Field(None, ge=0.0, allow_inf_nan=False)
     max_new_tokens: int | None = Field(None, ge=1)
     runs: int | None = Field(None, ge=1)
     chain_of_thought: bool | None = None

@@ -223,6 +223,7 @@ def _outside(found: Iterable[Word], spans: Sequence[Span]) -> Iterator[Word]:
             yield word
 
 
+@lru_cache(maxsize=4096)  # a global replacement compares a word with every other of the question
 def _folded(text: str) -> str:
     """Equal for words that differ in case, in the kind of apostrophe, or in how accents are encoded."""
     return unicodedata.normalize("NFC", text.replace("\u2019", "'").casefold())
