@@ -310,6 +310,8 @@ def test_augment_rewrites_the_question_column_only(run, data, tmp_path) -> None:
         ["attack", "victim", "--items", "-1"],
         ["attack", "victim", "--max-queries", "0"],
         ["attack", "victim", "--temperature", "-1"],
+        ["attack", "victim", "--temperature", "inf", "--sources", "typo"],
+        ["attack", "victim", "--goal", "longer:inf", "--sources", "typo"],
         ["attack", "victim", "--mlm", "bert", "--sources", "typo"],
         ["attack", "victim", "--config", "missing.yaml"],
         ["attack", "http://user:pass@host/v1#m"],

@@ -14,7 +14,7 @@ from intarsia.core.data.fewshot import sampling_for, style_for
 from intarsia.core.errors import DataError
 from intarsia.core.journal import Journal
 from intarsia.core.sampling import Sampling
-from intarsia.core.stats import mcnemar, paired_difference, sign_flip
+from intarsia.core.stats import mcnemar, paired_difference, paired_share_difference, sign_flip
 from intarsia.core.study import Interval
 from intarsia.core.target import Target
 from intarsia.robustness.asking import Asking, Query
@@ -168,6 +168,11 @@ def _ask(asking: Asking, items: Sequence[Item], stage: str) -> dict[str, Reply]:
 
 def _interval(clean: Sequence[bool], then: Sequence[bool], of_item: Sequence[str]) -> Interval | None:
     """Of the drop; several wordings of one item are drawn together."""
+    if len(set(of_item)) == len(of_item):
+        only_clean = sum(a and not b for a, b in zip(clean, then, strict=True))
+        return paired_share_difference(
+            sum(b and not a for a, b in zip(clean, then, strict=True)), only_clean, len(clean)
+        )
     if len(set(of_item)) < 2:
         return None
     return paired_difference([float(right) for right in then], [float(right) for right in clean], clusters=of_item)
