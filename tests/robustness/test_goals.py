@@ -164,7 +164,9 @@ def test_longer_by_name_takes_a_ratio() -> None:
     assert goal_named("longer:3").name == "longer_3x"
 
 
-@pytest.mark.parametrize("name", ["", "shorter", "answer_wrong:2", "longer:", "longer:x", "longer:1", "longer:nan", "longer:inf"])
+@pytest.mark.parametrize(
+    "name", ["", "shorter", "answer_wrong:2", "longer:", "longer:x", "longer:1", "longer:nan", "longer:inf"]
+)
 def test_goals_that_do_not_exist(name: str) -> None:
     if name == "longer:":
         assert goal_named(name).name == "longer_2x"
