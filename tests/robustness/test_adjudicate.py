@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from victims import Coin, Spy, adder, asked, holds, right, stories
 
 from intarsia.core.data import Item
 from intarsia.core.errors import ConfigError
@@ -14,6 +13,7 @@ from intarsia.core.sampling import Sampling
 from intarsia.core.scripted import ScriptedTarget
 from intarsia.core.target import Target, prompt_text
 from intarsia.robustness import MSCR, AttackResults, Budget, CallableSource, LLMJudge, Resolver, SelfConsistency
+from tests.robustness.victims import Coin, Spy, adder, asked, holds, right, stories
 
 SOURCE = CallableSource("own", lambda word, question: ["calm", "poison"])
 TRIGGERS = ["poison"]

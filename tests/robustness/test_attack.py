@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from victims import Coin, adder, asked, holds, right, stories
 
 from intarsia.core.data import DataSet, Item
 from intarsia.core.errors import ConfigError, DataError
@@ -34,6 +33,7 @@ from intarsia.robustness import (
 )
 from intarsia.robustness.attack import CERTAIN
 from intarsia.robustness.words import words
+from tests.robustness.victims import Coin, adder, asked, holds, right, stories
 
 VOCABULARY = ("calm", "poison", "bread", "moon", "glass", "stone")
 FILES = ("queries.jsonl", "items.jsonl", "summary.json", "adversarial.jsonl", "settings.json")

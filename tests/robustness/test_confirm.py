@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import fisher_exact
-from victims import Coin, holds, stories
 
 from intarsia.core.sampling import Sampling
 from intarsia.robustness import MSCR, AnswerChanged, Budget, CallableSource, NullAttack
 from intarsia.robustness.confirm import LOOKS, MOST_ASKS, asks_of, level_of, looks_of
 from intarsia.robustness.metrics import null_success_rate
+from tests.robustness.victims import Coin, holds, stories
 
 SAMPLED = Sampling(temperature=0.6, seed=11)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from victims import adder, asked, stories
 
 from intarsia.core.data import DataSet, Item
 from intarsia.core.scripted import ScriptedTarget
 from intarsia.robustness import MSCR, AttackResults, CallableSource
 from intarsia.robustness.export import TASK, write_lm_eval
+from tests.robustness.victims import adder, asked, stories
 
 SOURCE = CallableSource("own", lambda word, q: ["poison"])
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from victims import asked, holds, right, stories
 
 from intarsia.core.sampling import Sampling
 from intarsia.core.scripted import ScriptedTarget
 from intarsia.core.target import Prompt
 from intarsia.robustness import MSCR, AttackResults, CallableSource
+from tests.robustness.victims import asked, holds, right, stories
 
 SOURCE = CallableSource("own", lambda word, q: ["calm", "poison"] if word == "lie" else [])
 

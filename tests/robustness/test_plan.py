@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from victims import adder, asked, stories
 
 from intarsia.core.data import DataSet, Item
 from intarsia.core.errors import ConfigError
@@ -23,6 +22,7 @@ from intarsia.robustness.goals import Reply
 from intarsia.robustness.plan import Plan, Planner, moved
 from intarsia.robustness.search import Step
 from intarsia.robustness.words import Span, words
+from tests.robustness.victims import adder, asked, stories
 
 ITEM = Item(id="i", question="red apples fall on soft grass", answer="5", kind="number")
 CLEAN = Reply(text="5", parsed="5", status="correct")

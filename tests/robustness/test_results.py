@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from victims import Coin, adder, stories
 
 from intarsia.core.data import DataSet, Item, load
 from intarsia.core.errors import DataError
@@ -19,6 +18,7 @@ from intarsia.robustness import MSCR, AttackResults, Budget, CallableSource, Nul
 from intarsia.robustness.goals import Reply
 from intarsia.robustness.results import Attacked, Null, summarize
 from intarsia.robustness.search import Change, Tried
+from tests.robustness.victims import Coin, adder, stories
 
 NEW = ("calm", "poison", "bread", "moon", "glass")
 ONE = CallableSource("embedding", lambda word, q: [word + "s", "calm"])

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from victims import Coin, adder, holds, stories
 
 from intarsia.core.data import DataSet, Item
 from intarsia.core.sampling import Sampling
@@ -19,6 +18,7 @@ from intarsia.robustness.asking import Asking
 from intarsia.robustness.goals import AnswerWrong, Reply, read_reply
 from intarsia.robustness.plan import Planner
 from intarsia.robustness.search import Ruling, Step, Walk, search
+from tests.robustness.victims import Coin, adder, holds, stories
 
 NEW = ("alpha", "bravo", "carol", "delta")
 SAMPLED = Sampling(temperature=1.0, seed=3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from victims import Coin, Spy, adder, asked, holds, right, stories
 
 from intarsia.core.data import DataSet
 from intarsia.core.errors import DataError
@@ -14,6 +13,7 @@ from intarsia.core.scripted import ScriptedTarget
 from intarsia.core.target import Prompt, Target
 from intarsia.robustness import MSCR, AnswerChanged, AttackResults, Budget, CallableSource, transfer
 from intarsia.robustness.metrics import performance_drop_rate
+from tests.robustness.victims import Coin, Spy, adder, asked, holds, right, stories
 
 SOURCE = CallableSource("own", lambda word, q: ["calm", "poison", "moon"] if word == "lie" else [])
 
