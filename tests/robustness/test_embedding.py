@@ -374,3 +374,15 @@ def test_real_neighbors() -> None:
     assert {"purchased", "buys", "buying", "buy"} <= {one.text for one in found.neighbors("bought")}
     assert texts(found, "apples") == ["Apples", "apple"]
     assert found.cosine("bought", "purchased") > 0.8 > 0.3 > found.cosine("bought", "bribed")
+
+
+def test_keep_lemma_keeps_forms_of_the_same_noun_or_verb_only() -> None:
+    words_V = ["marbles", "marble", "marvel", "wide", "wider", "bought", "buys", "a", "and", "collected", "collection"]
+    matrix_VD = np.ones((len(words_V), 4)) + 0.01 * np.arange(4 * len(words_V)).reshape(-1, 4)
+    source = EmbeddingSource(matrix_VD, words_V, k=len(words_V), morph_filter="keep_lemma", marks="plain")
+    found = {word: [one.text for one in row] for word, row in source.propose_all(words_V).items()}
+    assert found["marbles"] == ["marble"]
+    assert found["bought"] == ["buys"]
+    assert found["wide"] == []  # "wider" would be another claim
+    assert found["a"] == []
+    assert found["collected"] == []

@@ -25,7 +25,7 @@ from intarsia.robustness.words import Word
 
 MorphFilter: TypeAlias = Literal["keep_stem", "keep_lemma", "drop_stem", "off"]
 """`keep_stem` (the paper's): words with its stem and near-spellings only, which lets "collected" become "collection"
-and "a" become "and". `keep_lemma` (ours): forms of the same dictionary word only (marbles, marble; bought, buys).
+and "a" become "and". `keep_lemma` (ours): forms of the same noun or verb only (marbles, marble; bought, buys).
 `drop_stem`: anything but what `keep_stem` keeps. `off`: all."""
 
 Marks: TypeAlias = Literal["sentencepiece", "byte", "wordpiece", "plain"]
@@ -200,7 +200,9 @@ class EmbeddingSource:
         if not _is_latin(text):
             return False
         if self.morph_filter == "keep_lemma":
-            keep = not dictionary_words(word).isdisjoint(dictionary_words(text))
+            shared = dictionary_words(word) & dictionary_words(text)
+            # "wide" and "wider" are forms of one word, and not the same claim.
+            keep = any(part not in ("ADJ", "ADV") for part, _ in shared)
         else:
             variant = self.morph_filter != "off" and _is_variant(word.lower(), text.lower())
             keep = variant == (self.morph_filter == "keep_stem")

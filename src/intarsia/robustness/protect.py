@@ -262,6 +262,12 @@ def _is_formula(content: str, following: str) -> bool:
     return closes and not following.isdigit() and _PROSE.search(content) is None
 
 
+@lru_cache(maxsize=64)
+def name_spans(text: str) -> tuple[Span, ...]:
+    """Names of people and places by rule, sorted: what `mathattack` keeps beside what `math` does."""
+    return tuple(merged(_names(text)))
+
+
 def _names(text: str) -> Iterator[Span]:
     """Names of people and places, by capitals: every capital inside a sentence, and at its start what seems no word."""
     found = words(text)

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 from intarsia.core.errors import ConfigError
 from intarsia.robustness.candidates import Candidate
 from intarsia.robustness.inflect import hint, inflect_like
+from intarsia.robustness.protect import name_spans
 from intarsia.robustness.wordnet import Synset, WordNet
 from intarsia.robustness.words import Word
 
@@ -227,9 +228,11 @@ class WordNetSource:
 
 
 def _is_name(question: str, word: Word) -> bool:
-    """Whether a word bears a capital that its place does not explain, here or elsewhere in the question."""
+    """Whether a word bears a capital that its place does not explain, here or elsewhere, or looks like a name."""
     if not word.text[:1].isupper():
         return False
+    if any(span.start <= word.start and word.end <= span.end for span in name_spans(question)):
+        return True
     at = -1
     while (at := question.find(word.text, at + 1)) >= 0:
         before = question[:at].rstrip(" \t\"'(\u201c\u2018")
