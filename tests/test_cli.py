@@ -253,7 +253,7 @@ def test_an_audit_goes_on_when_its_reader_has_gone():
         "from intarsia.audit.command import SteadyConsole, _echo\n"
         "sys.stdin.readline()\n"
         "console = SteadyConsole()\n"
-        "for _ in range(5): console.print('x' * 70000)\n"
+        "for _ in range(5): console.print('xxxx ' * 14000)\n"
         "_echo('y' * 70000)\n"
         "print('went on', file=sys.stderr)\n"
     )
