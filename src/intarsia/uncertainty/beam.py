@@ -247,7 +247,7 @@ def _best(
         for token, count in taken.items():
             ranked[tokens == token] -= penalty * count
     flat = ranked.ravel()
-    # Among equals the better beam's token with the lower number comes first, whatever order the device sorted in.
+    # Among equals that a row's own ranking kept, the better beam's token with the lower number comes first.
     order = np.lexsort((tokens.ravel(), np.repeat(np.arange(len(scores)), values.shape[1]), -flat))[:most]
     width = values.shape[1]
     return [
