@@ -22,8 +22,9 @@ def random_law(
     def table(prompt: str, prefix: tuple[int, ...]) -> np.ndarray:
         rng = np.random.default_rng([seed, sum(prompt.encode()), *(token + 1 for token in prefix)])
         law = rng.dirichlet(np.full(size, peak)) + 1e-12
-        law[rng.random(size) < zeros] = 0.0
-        return law / law.sum() if law.sum() else np.full(size, 1.0 / size)
+        # One token always stays, and no two are equally likely: beams that tie may come in either order.
+        law[(rng.random(size) < zeros) & (law < law.max())] = 0.0
+        return law / law.sum()
 
     return TableLaw(table, LETTERS[: size - ends] + "." * ends, range(size - ends, size), max_new_tokens=max_new_tokens)
 

@@ -18,7 +18,7 @@ from intarsia.uncertainty.proof.facts_model import CARD, FactsModel, train_facts
 
 @pytest.fixture(scope="module")
 def trained() -> FactsModel:
-    return train_facts(1, subjects=8, steps=150)
+    return train_facts(1, subjects=4, steps=150)
 
 
 def law_of(made: FactsModel) -> Law:
@@ -70,13 +70,12 @@ def test_training_teaches_the_law(trained: FactsModel) -> None:
     apart = trained.divergence(facts)
     assert (apart > -1e-9).all()
     assert apart.mean() < 0.2
-    # Laws that are as peaked but of other questions are far away.
-    other = (np.stack([f.probs_P for f in facts]) * (np.log(np.stack([f.probs_P for f in facts])))).sum(1)
-    elsewhere = other.mean() + 5.0
-    assert apart.mean() < elsewhere
+    # Laws of the same kind, of a neighboring subject, are far away.
     shuffled = [
         type(fact)(fact.id, neighbor.question, fact.answers, fact.probs_P, fact.plausible)
-        for fact, neighbor in zip(facts, [*facts[1:8], facts[0], *facts[9:], facts[8]], strict=True)
+        for fact, neighbor in zip(
+            facts, [*facts[1:4], facts[0], *facts[5:8], facts[4], *facts[9:], facts[8]], strict=True
+        )
     ]
     assert trained.divergence(shuffled).mean() > 10 * apart.mean()
 

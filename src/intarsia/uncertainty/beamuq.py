@@ -172,12 +172,8 @@ class BeamUQ:
             hybrid = Hybrid(maker.law, m=maker.m, merge_texts=maker.merge_texts, answer=maker.answer)
             mended = hybrid.generate([prompts[at] for at in poor], [keys[at] for at in poor])
             for at, one in zip(poor, mended, strict=True):
-                held = sets[at].mass
-                # The mass that the plain beams held is what a reader should know of.
-                sets[at] = replace(one)
-                warnings[at] = (
-                    f"The beams hold {held:.0%} of the probability: scored from {one.exact} beams and samples."
-                )
+                held = f"The beams hold {sets[at].mass:.0%} of the probability"
+                sets[at], warnings[at] = one, f"{held}: scored from {one.exact} beams and samples."
         return sets, warnings
 
 

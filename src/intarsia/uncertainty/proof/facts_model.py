@@ -197,6 +197,7 @@ def train_facts(
     table = FactTable(seed, subjects)
     ids = _ids(table)
     facts = table.facts
+    size = min(BATCH, len(facts))
     tails = [[place for place in range(len(fact.answers)) if place not in fact.plausible] for fact in facts]
     every = [_rows(ids, [(fact, answer) for answer in fact.answers]) for fact in facts]
     rng = np.random.default_rng([seed, subjects, 2])
@@ -216,9 +217,9 @@ def train_facts(
             order: list[int] = []
             total = 0.0
             for step in range(steps):
-                while len(order) < BATCH:
+                while len(order) < size:
                     order += rng.permutation(len(facts)).tolist()
-                chosen, order = order[:BATCH], order[BATCH:]
+                chosen, order = order[:size], order[size:]
                 parts, weights = [], []
                 for at in chosen:
                     other = tails[at][rng.integers(len(tails[at]))]
@@ -229,7 +230,7 @@ def train_facts(
                 ids_BT, target_BT = (torch.cat(side) for side in zip(*parts))
                 logits_BTV = model(input_ids=ids_BT, use_cache=False, logits_to_keep=LONGEST + 1).logits
                 each_BT = cross_entropy(logits_BTV.transpose(1, 2), target_BT, ignore_index=-1, reduction="none")
-                loss = (each_BT.sum(1) * torch.tensor(weights, dtype=torch.float32)).sum() / BATCH
+                loss = (each_BT.sum(1) * torch.tensor(weights, dtype=torch.float32)).sum() / size
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
