@@ -351,15 +351,15 @@ def _lookup_model(law: EnumerableLM) -> Any:
             logits_BTV = torch.from_numpy(law._logits(both)).to(input_ids.device)
             return CausalLMOutputWithPast(logits=logits_BTV, cache=cache)
 
-    config = LookupConfig(
-        vocab_size=len(law.vocabulary),
-        num_hidden_layers=1,
-        hidden_size=1,
-        num_attention_heads=1,
-        max_position_embeddings=512,
-        bos_token_id=None,
-        eos_token_id=END,
-        pad_token_id=PAD,
-        tie_word_embeddings=False,
-    )
-    return Lookup(config).eval()
+    settings: dict[str, Any] = {
+        "vocab_size": len(law.vocabulary),
+        "num_hidden_layers": 1,
+        "hidden_size": 1,
+        "num_attention_heads": 1,
+        "max_position_embeddings": 512,
+        "bos_token_id": None,
+        "eos_token_id": END,
+        "pad_token_id": PAD,
+        "tie_word_embeddings": False,
+    }
+    return Lookup(LookupConfig(**settings)).eval()
