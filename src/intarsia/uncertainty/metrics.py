@@ -486,9 +486,9 @@ class _Items:
         """Items of each group and the sum of their values, on each draw; both of shape (B, G)."""
         size, groups = len(counts_BN), int(self.group_N.max()) + 1
         cell = (np.arange(size)[:, None] * groups + self.group_N).ravel()
-        items_BG = np.bincount(cell, counts_BN.ravel().astype(np.float64), size * groups).reshape(size, groups)
-        sums_BG = np.bincount(cell, (counts_BN * value_N).ravel(), size * groups).reshape(size, groups)
-        return items_BG, sums_BG
+        items_BG: Floats = np.bincount(cell, counts_BN.ravel(), size * groups).astype(np.float64)
+        sums_BG: Floats = np.bincount(cell, (counts_BN * value_N).ravel(), size * groups).astype(np.float64)
+        return items_BG.reshape(size, groups), sums_BG.reshape(size, groups)
 
     def ours(self, counts_BN: NDArray[np.int64], value_N: Floats) -> Floats:
         """Values in order of uncertainty, the most certain first, ties by their mean; shape (B, N)."""

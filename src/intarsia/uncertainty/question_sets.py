@@ -12,8 +12,8 @@
 | `coqa` | a conversation about a story | file or hub |
 | `arc_challenge` | science exams, three to five options | file or hub |
 
-Both the files as their authors publish them and the hub's rows are understood. A folder is that of `INTARSIA_DATA`, with
-one sub-folder a set. Rows with the columns `input` and `output` hold prompts that are complete, examples included.
+Both the files as their authors publish them and the hub's rows are understood. A folder is that of `INTARSIA_DATA`,
+with one sub-folder a set. Rows with the columns `input` and `output` hold prompts that are complete, examples included.
 
 Where items share a relation or type (slice `task`), worked examples of each are held out; they are the same on every
 machine and never asked. `uncertainty.prompting` lays items and examples out.
@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from intarsia.core.answers import normalize
-from intarsia.core.data import DataSet, Item, content_hash, content_id, hold_out
+from intarsia.core.data import DataSet, Item, content_hash, content_id, hold_out, items_from_rows, known_sets
 from intarsia.core.data import load as load_any
-from intarsia.core.data.known_sets import data_root
 from intarsia.core.data.rows import SUFFIXES, read_hub, read_rows
 from intarsia.core.errors import ConfigError, DataError
 from intarsia.uncertainty.facts import facts
@@ -104,7 +103,7 @@ def load(
         return facts(200 if limit is None else limit, seed=seed)
     known, name = _SETS.get(source), source
     if known is None and path is None:
-        found = _by_hub_id(source, split, offline) or _complete_prompts(source, split, offline)
+        found = _by_hub_id(source, split, offline) or _own_rows(source, split, offline)
         if found is None:
             if _misspelled(source):
                 raise ConfigError(f"There is no set {source!r}.", f"Did you mean {_misspelled(source)}?")
@@ -138,7 +137,7 @@ def _rows(
                 f"It is called {Path(file).name}." if file else "Name the file itself.",
             )
         return read_rows(str(found)).rows, found.name
-    folder = data_root(root)
+    folder = known_sets.data_root(root)
     if folder is not None and file is not None and (folder / file).is_file():
         return read_rows(str(folder / file)).rows, file
     place = f"put it into a folder as {file} and name the folder in INTARSIA_DATA" if file else "give its file as path"
@@ -169,15 +168,24 @@ def _by_hub_id(source: str, split: str | None, offline: bool | None) -> DataSet 
     return None
 
 
-def _complete_prompts(source: str, split: str | None, offline: bool | None) -> DataSet | None:
-    """A file or hub set whose rows are prompts with their answers; None where it is something else."""
-    if not Path(source).is_file() and _HUB_ID.match(source) is None:
+def _own_rows(source: str, split: str | None, offline: bool | None) -> DataSet | None:
+    """A file or another set of the hub; None for names."""
+    if Path(source).suffix.lower() not in SUFFIXES and not Path(source).is_file() and _HUB_ID.match(source) is None:
         return None
-    table = read_rows(source, split=split, offline=offline)
-    if not table.rows or not all({"input", "output"} <= set(row) and "question" not in row for row in table.rows):
+    if source in known_sets.NAMES:
         return None
-    known = _Known(_prompt, table.licence, examples=False)
-    return _made(table.name, known, table.rows, table.origin)
+    table = read_rows(source, split=split, offline=offline, suggestions=NAMES)
+    if table.rows and all({"input", "output"} <= set(row) and "question" not in row for row in table.rows):
+        return _made(table.name, _Known(_prompt, table.licence, examples=False), table.rows, table.origin)
+    items, shots = hold_out(items_from_rows(table.rows, name=table.name), SHOTS)
+    return DataSet(
+        name=table.name,
+        items=items,
+        licence=table.licence,
+        origin=table.origin,
+        sha256=content_hash(items),
+        shots=shots,
+    )
 
 
 def _misspelled(source: str) -> str | None:
@@ -245,7 +253,7 @@ def _once(drafts: Sequence[Item]) -> tuple[Item, ...]:
 
 
 def _known_1000(row: Row) -> Iterator[Item]:
-    relation = RELATIONS.get(row["relation_id"], row["relation_id"])
+    relation = RELATIONS.get(row["relation_id"], str(row["relation_id"]))
     yield _short_answer(row["prompt"], [row["attribute"]], relation, {"form": "completion", "subject": row["subject"]})
 
 
