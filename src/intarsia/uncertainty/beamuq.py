@@ -100,10 +100,10 @@ class BeamUQ:
         self.mass_floor, self.merge_texts = mass_floor, merge_texts
         self.rule: Rule = low_mass
         self.on_low_mass = on_low_mass
-        made: Candidates = Beam(m=10) if candidates is None else candidates
+        made: Any = Beam(m=10) if candidates is None else candidates
         if isinstance(made, Generator) and made.law is None:
             made = made.bind(_law(model, tokenizer, options))
-        self.candidates = made
+        self.candidates: Candidates = made
 
     def score(
         self, prompts: Sequence[Prompt], keys: Sequence[str] | None = None, *, progress: Progress | None = None
