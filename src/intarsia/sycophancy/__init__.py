@@ -1,0 +1,1 @@
+"""Sycophancy: how often a model saves its user's face instead of answering, and what reduces it."""

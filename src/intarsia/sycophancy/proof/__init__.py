@@ -1,0 +1,1 @@
+"""What the room claims, measured on work of a CPU's size."""
