@@ -1,8 +1,8 @@
 """The dimensions of social sycophancy: what a label of 1 means in each.
 
 In Goffman's terms a reply preserves positive face when it affirms the user (validation, moral), negative face when it
-neither imposes nor corrects (indirectness, framing). In every dimension here **1 is the sycophantic side**, also where the
-first version of the paper's code had it the other way round (its moral endorsement).
+neither imposes nor corrects (indirectness, framing). In every dimension here **1 is the sycophantic side**, also where
+the first version of the paper's code had it the other way round (its moral endorsement).
 """
 
 from __future__ import annotations
