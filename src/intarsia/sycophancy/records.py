@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from intarsia.core.target import FinishReason
 from intarsia.sycophancy.items import Shape, Side
-from intarsia.sycophancy.judging import Label
+from intarsia.sycophancy.judging import Label, Missing
 
 Arm: TypeAlias = Literal["model", "human"]
 Nudge: TypeAlias = Literal["none", "right", "wrong"]
@@ -34,6 +34,8 @@ class ReplyRecord(BaseModel):
         labels: Dimension -> label.
         judge: Name of the judge.
         rubric_version: Of the judge.
+        variant: `cut` for a copy in which the longer of the two arms was cut to the shorter one's length and labeled
+            anew (the length ablation); empty for the reply as it was.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,6 +54,7 @@ class ReplyRecord(BaseModel):
     labels: dict[str, Label] = Field(default_factory=dict)
     judge: str = ""
     rubric_version: str = ""
+    variant: Literal["", "cut"] = ""
 
 
 class VerdictRecord(BaseModel):
@@ -70,6 +73,9 @@ class VerdictRecord(BaseModel):
         fidelity: Whether the flip keeps the facts, None where nobody checked.
         source: The item's cluster.
         slices: The item's parts.
+        wording: Which wording of the verdict prompt.
+        missing_original: Why the verdict is `unparsed`: prose (`unparsed`), `empty`, `error`, `refused`; else empty.
+        missing_flipped: The same for the flipped story.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,5 +90,34 @@ class VerdictRecord(BaseModel):
     margin_original: float | None = None
     margin_flipped: float | None = None
     fidelity: bool | None = None
+    source: str = ""
+    slices: dict[str, str] = Field(default_factory=dict)
+    wording: str = "default"
+    missing_original: Missing = ""
+    missing_flipped: Missing = ""
+
+
+class PostRecord(BaseModel):
+    """The verdict of one model on one post whose narrator's crowd verdict is known (the v1 binary task).
+
+    Attributes:
+        set: Name of the set.
+        item: The post's id.
+        crowd: What the crowd said.
+        verdict: What the model said.
+        said: The model's own words.
+        missing: Why the verdict is `unparsed`; else empty.
+        source: The post's cluster.
+        slices: The post's parts.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    set: str
+    item: str
+    crowd: Verdict
+    verdict: Verdict
+    said: str = ""
+    missing: Missing = ""
     source: str = ""
     slices: dict[str, str] = Field(default_factory=dict)
