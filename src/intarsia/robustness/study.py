@@ -277,7 +277,11 @@ def _encoder(notes: list[str]) -> LoadedEncoder | Literal[False]:
 
 
 def _harden(model: str, found: Finding) -> Remedy:
-    text = f"Train on {found.name} with words changed at random, then audit both."
+    # What the room's own proof shows: fine-tuning on such questions helped, changing their words added nothing to it.
+    text = (
+        f"Fine-tune on more questions like {found.name}, words changed or not, and audit both: on small models "
+        "the fine-tuning helped and the changed words added nothing."
+    )
     if model.startswith(("http://", "https://", "inspect:")):
         return Remedy(
             text="Train its weights, where you have them, on rewritten questions "
