@@ -15,22 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias,
 
 import numpy as np
 
+from intarsia.core.encoder import Encode, Encoder, as_encode
 from intarsia.core.errors import ConfigError, ModelError
-from intarsia.core.target import Target
 from intarsia.robustness.candidates import Rewrite
 from intarsia.robustness.masked_lm import MaskedLMSource
 from intarsia.robustness.words import Span, words
 
 if TYPE_CHECKING:
-    from intarsia.core.catalog import LoadedEncoder
     from intarsia.robustness.wordnet import WordNet
-
-Encode: TypeAlias = Callable[[Sequence[str]], Any]
-"""Takes texts and gives one vector each, as an array or tensor of shape (texts, width)."""
-
-Encoder: TypeAlias = "LoadedEncoder | Target | Encode | Any"
-"""A sentence encoder: anything with `encode` (as `catalog.load_encoder` gives, or sentence-transformers), a target with
-the capability `embed`, or a function."""
 
 Metric: TypeAlias = Literal["cosine", "angular"]
 """`angular` is 1 - angle / pi, as the Universal Sentence Encoder's authors use it; 1 for equal texts, 0.5 at right
@@ -483,29 +475,6 @@ def preset_gates(
 
 
 # --- Encoders and windows --------------------------------------------------------------------------------------------
-
-
-def as_encode(encoder: Encoder | None) -> Encode:
-    """A function from texts to vectors, of whatever encoder was given; minilm-l6 of the catalog for None.
-
-    Raises:
-        ConfigError: It is no encoder.
-        ModelError: minilm-l6 cannot be loaded.
-    """
-    if encoder is None:
-        from intarsia.core.catalog import load_encoder
-
-        return load_encoder("minilm-l6").encode
-    if isinstance(encoder, Target):
-        if "embed" not in encoder.capabilities:
-            raise ConfigError(f"{encoder.name} cannot embed text.", "Use a sentence encoder, such as minilm-l6.")
-        return encoder.embed
-    found = getattr(encoder, "encode", encoder)
-    if not callable(found):
-        raise ConfigError(
-            f"{type(encoder).__name__} is no sentence encoder.", "Give something with encode(texts), or leave it out."
-        )
-    return found  # type: ignore[no-any-return]
 
 
 def unit_vectors(encode: Encode, texts: Sequence[str]) -> dict[str, np.ndarray]:

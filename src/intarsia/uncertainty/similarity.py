@@ -12,20 +12,18 @@ Shape suffixes: P pairs, N texts, C classes of a classifier, B rows of a batch, 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from intarsia.core.answers import normalize
+from intarsia.core.encoder import Encode, Encoder, as_encode
 from intarsia.core.errors import BackendError, ConfigError, ModelError
-from intarsia.core.target import Target
 from intarsia.uncertainty.generator import PLACEHOLDER
-
-if TYPE_CHECKING:
-    from intarsia.core.catalog import LoadedEncoder
 
 Pair: TypeAlias = tuple[str, str]
 
@@ -235,9 +233,6 @@ def _rouge_l(a: Sequence[str], b: Sequence[str]) -> float:
 
 # --- By models -------------------------------------------------------------------------------------------------------
 
-Encoder: TypeAlias = "LoadedEncoder | Target | Callable[[Sequence[str]], Any] | str | Any"
-"""A sentence encoder: a name in the catalog, anything with `encode`, a target that can embed, a function of texts."""
-
 
 class Embedding:
     """Cosine of sentence vectors, mapped to [0, 1].
@@ -257,16 +252,19 @@ class Embedding:
             raise ConfigError(f"There is no mapping {mapping!r}.", "Use half or clip.")
         self.mapping = mapping
         self._encoder = encoder
-        known = getattr(getattr(encoder, "resolved", encoder), "name", "") or type(encoder).__name__
-        self.name = name or f"embedding:{encoder if isinstance(encoder, str) else known}"
-        if not isinstance(encoder, str):
-            self._encode(())  # an object that is no encoder is refused at once
+        # A name is loaded when first needed; an object that is no encoder is refused at once.
+        self._encode: Encode | None = None if isinstance(encoder, str | os.PathLike) else as_encode(encoder)
+        given = os.fspath(encoder) if isinstance(encoder, str | os.PathLike) else ""
+        known = given or getattr(getattr(encoder, "resolved", encoder), "name", "") or type(encoder).__name__
+        self.name = name or f"embedding:{known}"
 
     def pairs(self, pairs: Sequence[Pair]) -> np.ndarray:
         """See `Similarity.pairs`; each different text is encoded once, all in one call."""
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         if not texts:
             return np.zeros(0)
+        if self._encode is None:
+            self._encode = as_encode(self._encoder)
         found = self._encode(texts)
         rows_ND = np.asarray(found.detach().cpu().float() if hasattr(found, "detach") else found, dtype=np.float64)
         if rows_ND.ndim != 2 or len(rows_ND) != len(texts):
@@ -282,22 +280,6 @@ class Embedding:
         a_PD, b_PD = (rows_ND[[place[pair[side]] for pair in pairs]] for side in (0, 1))
         cosine_P = np.clip((a_PD * b_PD).sum(1), -1.0, 1.0)
         return (1.0 + cosine_P) / 2.0 if self.mapping == "half" else np.maximum(cosine_P, 0.0)
-
-    def _encode(self, texts: Sequence[str]) -> Any:
-        if isinstance(self._encoder, str):
-            from intarsia.core.catalog import load_encoder
-
-            self._encoder = load_encoder(self._encoder)
-        if isinstance(self._encoder, Target):
-            if "embed" not in self._encoder.capabilities:
-                raise ConfigError(f"{self._encoder.name} cannot embed text.", "Use a sentence encoder, or minilm-l6.")
-            return self._encoder.embed(texts) if texts else None
-        encode = getattr(self._encoder, "encode", self._encoder)
-        if not callable(encode):
-            raise ConfigError(
-                f"{type(self._encoder).__name__} is no sentence encoder.", "Give something with encode(texts)."
-            )
-        return encode(texts) if texts else None
 
 
 class PairClassifier:
