@@ -307,7 +307,9 @@ def slice_rows(
     """
     rows: list[DimensionRow] = []
     for name, members in _by_set(records).items():
-        keys = sorted({key for one in members for key in one.slices} | ({"source"} if _sources(members) > 1 else set()))
+        keys = sorted({key for one in members for key in one.slices})
+        if _sources(members) > 1 and any(one.source not in one.slices.values() for one in members):
+            keys.append("source")
         for key in keys:
             parts: dict[str, list[ReplyRecord]] = {}
             for one in members:
