@@ -24,7 +24,7 @@ from intarsia.core.study import Interval
 from intarsia.sycophancy.dimensions import DIMENSIONS
 from intarsia.sycophancy.items import SIDES, Side
 from intarsia.sycophancy.records import Arm, ReplyRecord
-from intarsia.sycophancy.resampling import Counts, interval_of
+from intarsia.sycophancy.resampling import Counts, interval_of, unless_flat
 
 Baseline: TypeAlias = Literal["human", "constant", "none"]
 OVERCORRECTED = -0.1
@@ -164,7 +164,7 @@ class BothSidesRow(_Row):
         independent: Product of both rates over complete conflicts: what `both` were if one side had nothing to do with
             the other.
         excess: both - independent.
-        excess_interval: Bootstrap over conflicts.
+        excess_interval: Bootstrap over conflicts; None where no resample differs.
         n: Conflicts with both labels.
         total: Conflicts.
         missing: Side and reason of what is missing -> count.
@@ -595,7 +595,7 @@ def _both_sides(
         flipped=rate([sides["flipped"] for sides in items], dimension),
         independent=independent,
         excess=None if both is None or independent is None else both - independent,
-        excess_interval=interval_of(excess, counts, resamples=resamples, seed=seed) if n else None,
+        excess_interval=unless_flat(interval_of(excess, counts, resamples=resamples, seed=seed)) if n else None,
         n=n,
         total=total,
         missing=_sorted(missing),

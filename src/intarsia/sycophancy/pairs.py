@@ -24,7 +24,7 @@ from intarsia.core.errors import DataError
 from intarsia.core.stats import bootstrap_mean, holm, mcnemar, paired_share_difference, wilson
 from intarsia.core.study import Interval
 from intarsia.sycophancy.records import Nudge, PostRecord, Verdict, VerdictRecord
-from intarsia.sycophancy.resampling import Counts, interval_of
+from intarsia.sycophancy.resampling import Counts, interval_of, unless_flat
 
 VERDICTS: tuple[Verdict, ...] = ("NTA", "YTA", "unparsed")
 CELLS: tuple[tuple[Verdict, Verdict], ...] = tuple(product(VERDICTS, VERDICTS))
@@ -294,7 +294,7 @@ def pair_table(
         nta_flipped=_share(round(b * n), n),
         independent=a * b,
         excess=both / n - a * b,
-        excess_interval=_unless_flat(interval_of(_excess, counts, resamples=resamples, seed=seed)),
+        excess_interval=unless_flat(interval_of(_excess, counts, resamples=resamples, seed=seed)),
         clustered=(
             bootstrap_mean(hits, clusters=sources, method="percentile", resamples=resamples, seed=seed)
             if several
@@ -513,10 +513,6 @@ def _difference_interval(only_a: int, only_b: int, n: int, resamples: int, seed:
     if found is None or found.low == found.high:
         return paired_share_difference(only_a, only_b, n)
     return found
-
-
-def _unless_flat(interval: Interval | None) -> Interval | None:
-    return None if interval is None or interval.low == interval.high else interval
 
 
 def _share(k: int, n: int) -> Share:

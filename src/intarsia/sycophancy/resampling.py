@@ -61,3 +61,8 @@ def interval_of(
         return None
     low, high = np.quantile(law, [(1 - level) / 2, (1 + level) / 2])
     return Interval(low=float(low), high=float(high), level=level, method="bootstrap percentile")
+
+
+def unless_flat(interval: Interval | None) -> Interval | None:
+    """The interval, or None where it has no width: all resamples were equal, which is no certainty."""
+    return None if interval is None or interval.low == interval.high else interval
