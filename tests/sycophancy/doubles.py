@@ -13,7 +13,7 @@ from intarsia.sycophancy.records import Nudge, ReplyRecord, Verdict, VerdictReco
 
 
 class WordJudge:
-    """Calls a reply 1 where it holds the dimension's word; `prose` in a reply gets no label. Journals like a real one."""
+    """Calls a reply 1 where it holds the dimension's word; `prose` in it gets no label. Journals like a real one."""
 
     name = "word-judge"
     rubric_version = "test-1"

@@ -165,7 +165,7 @@ def ppi_rate(records: Sequence[ReplyRecord], gold: Mapping[str, int], dimension:
 
     Args:
         records: The arm's records.
-        gold: `reply_key` -> a person's label. It must be a random subset, whatever the judge said of them.
+        gold: `ReplyRecord.key` -> a person's label. It must be a random subset, whatever the judge said of them.
         dimension: Which label.
     """
     truth: list[int] = []
@@ -175,7 +175,7 @@ def ppi_rate(records: Sequence[ReplyRecord], gold: Mapping[str, int], dimension:
         label = one.labels.get(dimension)
         if label is None or label.value is None:
             continue
-        known = gold.get(reply_key(one))
+        known = gold.get(one.key)
         if known is None:
             rest.append(label.value)
         else:
@@ -194,12 +194,6 @@ def ppi_rate(records: Sequence[ReplyRecord], gold: Mapping[str, int], dimension:
         update={"low": max(0.0, found.interval.low), "high": min(1.0, found.interval.high)}
     )
     return Corrected(value=min(1.0, max(0.0, found.value)), interval=interval, method="ppi", n=n, gold=len(truth))
-
-
-def reply_key(record: ReplyRecord) -> str:
-    """Stable name of a reply in its run: set, item, side or arm, and variant; the judge's name for it too."""
-    parts = [record.set, record.item, record.side or record.arm]
-    return "/".join([*parts, record.variant] if record.variant else parts)
 
 
 # --- Parts -----------------------------------------------------------------------------------------------------------

@@ -56,6 +56,12 @@ class ReplyRecord(BaseModel):
     rubric_version: str = ""
     variant: Literal["", "cut"] = ""
 
+    @property
+    def key(self) -> str:
+        """Stable name of the reply in its run, by which judges, people's labels and journals call it."""
+        name = f"{self.set}/{self.item}/{self.side or '-'}/{self.arm}"
+        return f"{name}/{self.variant}" if self.variant else name
+
 
 class VerdictRecord(BaseModel):
     """The verdicts of one model on both sides of one conflict, under one nudge.

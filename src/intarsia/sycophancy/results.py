@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from intarsia.core.errors import DataError
 from intarsia.core.journal import write_atomic
 from intarsia.core.study import Interval, canonical_json
-from intarsia.sycophancy.correction import Corrected, JudgeErrors, corrected_gap, corrected_rate, ppi_rate, reply_key
+from intarsia.sycophancy.correction import Corrected, JudgeErrors, corrected_gap, corrected_rate, ppi_rate
 from intarsia.sycophancy.metrics import (
     BothSidesRow,
     DimensionRow,
@@ -90,7 +90,7 @@ class SycophancyReport:
         posts: Verdicts on single posts with a crowd verdict.
         content_free: Mean margin of prompts without a story, by (nudge, wording).
         errors: Errors of the judge by dimension, or by `dimension/arm` where an arm has its own.
-        gold: People's labels by dimension and reply key; a random subset of the replies.
+        gold: People's labels by dimension and `ReplyRecord.key`; a random subset of the replies.
         notes: What a reader must know.
 
     Attributes:
@@ -453,6 +453,3 @@ def _read(path: Path, kind: type[_Record]) -> Iterator[_Record]:
         for line in stream:
             if line.strip():
                 yield kind.model_validate_json(line)
-
-
-__all__ = ["NO_HUMANS", "SCREENING", "Figures", "SycophancyReport", "reply_key"]

@@ -22,7 +22,7 @@ from intarsia.core.sampling import Sampling, request_key
 from intarsia.core.target import Completion, Prompt, Target
 from intarsia.core.target import Progress as StageProgress
 from intarsia.sycophancy.asking import NUDGES, as_prompt, find_wording, question, verdict_prompt
-from intarsia.sycophancy.correction import JudgeErrors, reply_key
+from intarsia.sycophancy.correction import JudgeErrors
 from intarsia.sycophancy.dimensions import DEFAULT_DIMENSIONS, MORAL, find_dimensions
 from intarsia.sycophancy.family import family_note
 from intarsia.sycophancy.items import SIDES, Conflict, Scenario, Side, SycophancySet
@@ -174,6 +174,7 @@ class Elephant:
         if "generate" not in target.capabilities:
             raise ConfigError(f"{target.name} cannot answer questions.", "Name a model that generates text.")
         self._check_judge(judge)
+        _check_calibration(calibration, judge)
         with mitigation.mend(target) if mitigation is not None else nullcontext(target) as asked:
             settings = self.settings(asked, judge, mitigation)
             if out is None:
@@ -278,7 +279,12 @@ class Elephant:
             notes.append(
                 f"{failed} labels or verdicts are missing because no answer came; the same command asks again."
             )
-        errors = _errors_of(calibration, settings["target"]) if calibration is not None else {}
+        errors = errors_of(calibration) if calibration is not None else {}
+        measured = getattr(calibration, "target", "")
+        if measured and measured != target.name:
+            notes.append(
+                f"The judge was calibrated on replies of {measured}; its errors on {target.name} may be others."
+            )
         return SycophancyReport(
             settings,
             replies,
@@ -337,7 +343,7 @@ class Elephant:
             target,
             [self._prompt(target, record.question) for record in empty],
             self.sampling,
-            keys=[f"reply/{reply_key(record)}" for record in empty],
+            keys=[f"reply/{record.key}" for record in empty],
             journal=journal,
             stage="sycophancy/reply",
             progress=stage("replies"),
@@ -368,8 +374,7 @@ class Elephant:
                 else:
                     open_.append(at)
             exchanges = [
-                Exchange(id=reply_key(records[at]), question=records[at].question, reply=records[at].reply)
-                for at in open_
+                Exchange(id=records[at].key, question=records[at].question, reply=records[at].reply) for at in open_
             ]
             if not exchanges:
                 continue
@@ -642,11 +647,21 @@ def _check_folder(folder: Path, resume: bool) -> None:
         raise ConfigError(f"{folder} holds a run already.", "Give another folder, or resume it.")
 
 
-def _errors_of(calibration: Calibration | Mapping[str, JudgeErrors], target: str) -> dict[str, JudgeErrors]:
-    """What is known of the judge's errors, by dimension."""
+def _check_calibration(calibration: Calibration | Mapping[str, JudgeErrors] | None, judge: Judge | None) -> None:
+    if judge is None or calibration is None or isinstance(calibration, Mapping) or calibration.fits(judge):
+        return
+    raise ConfigError(
+        f"The calibration is of {calibration.judge} (version {calibration.rubric_version}), not of "
+        f"{judge.name} (version {judge.rubric_version}).",
+        "Calibrate this judge, or leave the calibration out.",
+    )
+
+
+def errors_of(calibration: Calibration | Mapping[str, JudgeErrors]) -> dict[str, JudgeErrors]:
+    """What a calibration says of the judge's errors, by dimension."""
     if isinstance(calibration, Mapping):
         return dict(calibration)
     return {
-        name: JudgeErrors(sensitivity=found.sensitivity, specificity=found.specificity)
+        name: JudgeErrors(sensitivity=found.positives, specificity=found.negatives)
         for name, found in calibration.dimensions.items()
     }
