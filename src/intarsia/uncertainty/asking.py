@@ -179,7 +179,7 @@ def _grown(
         names = [
             content_key("uncertainty", target.name, how, list(sources), keys[at], _plain(prompts[at])) for at in places
         ]
-        rows = [journal.get(name) if journal is not None else None for name in names]
+        rows: list[Any] = [journal.get(name) if journal is not None else None for name in names]
         if any(row is None for row in rows):
             # Neighbors in a batch shift an answer's last bits, so a batch is made whole.
             rows = _batch(generators, [prompts[at] for at in places], [keys[at] for at in places], scoring, seed)

@@ -466,8 +466,8 @@ def _example(one: Finding, at: int, what: str, outcome: str) -> Example:
 def measures(found: Sequence[Finding]) -> tuple[Measure, ...]:
     """Item by item: right; the decision to answer or not was right; squared error of the confidence (Brier).
 
-    A decision is right when a right answer is given or a wrong one withheld, with the 20 % least certain withheld; among
-    equally uncertain ones at the edge each is withheld by the same chance.
+    A decision is right when a right answer is given or a wrong one withheld, with the 20 % least certain withheld;
+    among equally uncertain ones at the edge each is withheld by the same chance.
     """
     kept = []
     for one in found:
