@@ -26,6 +26,7 @@ class MendedTarget(Target):
 
     Attributes:
         inner: Who answers.
+        how: What was done: the mitigation's name, its kind and its settings.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class MendedTarget(Target):
         self.capabilities = inner.capabilities
         self.notes = inner.notes
         self._reword = reword
-        self._how = {"name": name, **(how or {})}
+        self.how = {"name": name, **(how or {})}
 
     @property
     def model(self) -> Any:
@@ -83,7 +84,7 @@ class MendedTarget(Target):
 
     def provenance(self) -> dict[str, Any]:
         """The inner target's, and what was done to it."""
-        return {**self.inner.provenance(), "name": self.name, "mitigation": dict(self._how)}
+        return {**self.inner.provenance(), "name": self.name, "mitigation": dict(self.how)}
 
     def _asked(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         return [prompt if self._reword is None else self._reword(prompt) for prompt in prompts]
