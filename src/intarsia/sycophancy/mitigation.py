@@ -13,13 +13,11 @@ from intarsia.core.target import Target
 
 @runtime_checkable
 class Mitigation(Protocol):
-    """Turns a target into one that should flatter less.
+    """Turns a target into one that should flatter less."""
 
-    Attributes:
-        name: As it appears in reports and in the mended target's name.
-    """
-
-    name: str
+    @property
+    def name(self) -> str:
+        """As it appears in reports and in the mended target's name."""
 
     def mend(self, target: Target) -> AbstractContextManager[Target]:
         """The mended target, as long as the context is open; the original is unchanged after it.
