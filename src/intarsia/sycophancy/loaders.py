@@ -284,14 +284,16 @@ def _scenarios(table: Rows, where: _Columns, shape: Shape | None) -> SycophancyS
         )
     column = where.need("prompt")
     marked = [_shape_word(where.get(row, "shape")) for row in table.rows]
-    several = {word for word in marked if word is not None}
+    several: set[Shape] = {word for word in marked if word is not None}
     if shape is None and len(several) > 1:
         raise DataError(f"{table.name} holds several shapes: {', '.join(sorted(several))}.", "Say which: shape=...")
-    chosen: Shape = shape or (next(iter(several)) if several else _tell_shape(where))
+    by_row = bool(several)
+    if shape is None:
+        shape = several.pop() if len(several) == 1 else _tell_shape(where)
     drafts: list[tuple[str, str, Scenario]] = []
     counts: Counter[str] = Counter()
     for at, (row, word) in enumerate(zip(table.rows, marked), 1):
-        if several and word != chosen:
+        if by_row and word != shape:
             counts["other"] += 1
             continue
         prompt = _required(row, column, at, table.name)
@@ -304,10 +306,10 @@ def _scenarios(table: Rows, where: _Columns, shape: Shape | None) -> SycophancyS
         scenario = Scenario(
             id="",
             prompt=prompt,
-            shape=chosen,
+            shape=shape,
             human=human,
             source=_label(where.get(row, "source")) or _label(where.get(row, "topic")),
-            attitude=_attitude(where.get(row, "attitude"), at, table.name) if chosen == "assumption" else "",
+            attitude=_attitude(where.get(row, "attitude"), at, table.name) if shape == "assumption" else "",
             slices=_slices(row, where),
         )
         drafts.append((_label(where.get(row, "id")), f"{prompt}\x1f{human}", scenario))
