@@ -26,10 +26,11 @@ from intarsia.core.target import Prompt
 from intarsia.uncertainty.asking import Asked, asked_from, asked_row
 from intarsia.uncertainty.beamuq import BeamUQ, UQResult
 from intarsia.uncertainty.candidates import CandidateSet
+from intarsia.uncertainty.endpoint import EndpointSample
 from intarsia.uncertainty.metrics import compare, measure
 from intarsia.uncertainty.quality import quality as quality_of
 from intarsia.uncertainty.settings import ESTIMATOR, Scoring
-from intarsia.uncertainty.similarity import clean_text
+from intarsia.uncertainty.similarity import as_similarity, clean_text
 
 FORMAT = 1
 METRICS = ("prr", "auroc", "auprc", "aurc", "caught@0.2")
@@ -106,19 +107,21 @@ def score_answers(
     answered = [one for one in asked if one.sets]
     if not answered:
         return []
-    uq = BeamUQ(
-        None,
-        similarity=scoring.similarity,
-        estimators=list(estimators) if estimators else None,
-        candidates=_Given(scoring.m),
-        mass_floor=scoring.mass_floor,
-        merge_texts=scoring.merge_texts,
-        low_mass=scoring.low_mass,
-    )
-    by_source = {
-        source: uq.score_sets([one.sets[source] for one in answered], [one.warning for one in answered])
-        for source in answered[0].sets
-    }
+    similarity = as_similarity(scoring.similarity)  # one cache of pairs for all sources
+    by_source = {}
+    for source in answered[0].sets:
+        uq = BeamUQ(
+            None,
+            similarity=similarity,
+            estimators=list(estimators) if estimators else None,
+            candidates=_FromEndpoint(scoring.m) if source == "endpoint" else _Given(scoring.m),
+            mass_floor=scoring.mass_floor,
+            merge_texts=scoring.merge_texts,
+            low_mass=scoring.low_mass,
+        )
+        sets = [one.sets[source] for one in answered]
+        # What was said while the candidates were made is known here; of others the sets tell.
+        by_source[source] = uq.score_sets(sets, [one.warning for one in answered] if source == "beam" else ())
     scored = []
     for at, one in enumerate(answered):
         results = {source: found[at] for source, found in by_source.items()}
@@ -149,6 +152,13 @@ class _Given:
 
     def generate(self, prompts: Sequence[Prompt], keys: Sequence[str]) -> list[CandidateSet]:
         raise AssertionError("candidates are given")
+
+
+class _FromEndpoint(EndpointSample):
+    """The same for samples of an endpoint, whose probabilities may add up to more than 1."""
+
+    def __init__(self, m: int) -> None:
+        self.m = m
 
 
 def columns(scored: Sequence[ScoredAnswer], source: str, estimator: str) -> tuple[np.ndarray, np.ndarray]:
