@@ -8,6 +8,7 @@ that holds its expected dissimilarity for certain.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,16 +19,20 @@ from intarsia.core.errors import ConfigError
 from intarsia.core.target import Prompt, Target, prompt_text
 from intarsia.uncertainty.beam import Beam
 from intarsia.uncertainty.candidates import Candidates, CandidateSet
+from intarsia.uncertainty.endpoint import EndpointSample
 from intarsia.uncertainty.estimators import Estimator, candidate_weights, dissimilarities, find, score_many
 from intarsia.uncertainty.generator import Generator
-from intarsia.uncertainty.hybrid import Hybrid
-from intarsia.uncertainty.interval import CertifiedInterval, Rule, certify, low_mass, mass_warning
+from intarsia.uncertainty.hybrid import Fallback, Hybrid
+from intarsia.uncertainty.interval import CertifiedInterval, Rule, certify, mass_warning
+from intarsia.uncertainty.interval import low_mass as low_mass_of
 from intarsia.uncertainty.law import Law, TokenLaw
 from intarsia.uncertainty.similarity import SimilarityLike, as_similarity
 
 Progress = Callable[[int, int], None]
 BATCH = 64
 """Prompts that are worked on between two reports of progress."""
+_SHOWN = 5
+"""Texts that a result's short form shows."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,59 @@ class UQResult:
     weights_M: np.ndarray
     warning: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """The same in plain numbers, lists and strings, as JSON takes them; what is unknown is None."""
+        one = self.candidates
+        return {
+            "answer": self.answer,
+            "finished": one.answer.finished,
+            "scores": {name: _plain(value) for name, value in self.scores.items()},
+            "interval": {"low": self.interval.low, "high": self.interval.high, "mass": self.interval.mass},
+            "mass": self.mass,
+            "kind": one.kind,
+            "exact": one.exact,
+            "candidates": [
+                {"text": text, "logprob": _plain(logprob), "weight": weight, "finished": finished}
+                for text, logprob, weight, finished in zip(
+                    one.texts, one.logprobs_M.tolist(), self.weights_M.tolist(), one.finished_M.tolist(), strict=True
+                )
+            ],
+            "warning": self.warning,
+        }
+
+    def __str__(self) -> str:
+        """A few lines: the answer, its scores, what is certain, the heaviest candidates."""
+        one = self.candidates
+        cut = "" if one.answer.finished else " (cut off)"
+        scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
+        low, high, _ = self.interval
+        lines = [
+            f"{self.answer}{cut}",
+            f"  {scores}" if scores else "",
+            f"  expected dissimilarity {low:.3f} to {high:.3f}",
+        ]
+        lines[-1] += f"; {one.exact} of {len(one.texts)} candidates hold {self.mass:.1%}" if one.exact else ""
+        shown: dict[str, float] = {}
+        for text, weight in zip(one.texts, self.weights_M.tolist(), strict=True):
+            shown[text] = shown.get(text, 0.0) + weight
+        heaviest = sorted(shown.items(), key=lambda pair: -pair[1])[:_SHOWN]
+        lines += [f"  {weight:6.1%}  {text}" for text, weight in heaviest]
+        if len(shown) > _SHOWN:
+            lines.append(f"  and {len(shown) - _SHOWN} more texts")
+        lines.append(f"  {self.warning}" if self.warning else "")
+        return "\n".join(line for line in lines if line)
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
 
 class BeamUQ:
     """Scores short answers of a model.
 
     Args:
-        model: A transformers model (with its tokenizer), a target, a name for `Target.parse`, or a law.
+        model: A transformers model (with its tokenizer), a target, a name for `Target.parse`, or a law, which has its
+            own temperature, stops and token limit.
         tokenizer: Of a transformers model.
         similarity: `exact`, `jaccard`, `rouge-l`, `embedding`, `nli:<name or folder>`, a `Similarity`, or a function of
             two texts.
@@ -94,6 +146,9 @@ class BeamUQ:
     ) -> None:
         if on_low_mass not in ("warn", "hybrid"):
             raise ConfigError(f"on_low_mass is {on_low_mass!r}.", "Use warn or hybrid.")
+        if not mass_floor >= 0:
+            raise ConfigError(f"mass_floor is {mass_floor}.", "Use 0 or a small probability, such as 1e-3.")
+        low_mass_of(1.0, 1, low_mass)  # refuses a rule that there is not
         options = {"temperature": temperature, "stops": stops, "max_new_tokens": max_new_tokens}
         self.similarity = as_similarity(similarity)
         self.estimators = find(estimators)
@@ -103,6 +158,12 @@ class BeamUQ:
         made: Any = Beam(m=10) if candidates is None else candidates
         if isinstance(made, Generator) and made.law is None:
             made = made.bind(_law(model, tokenizer, options))
+        elif not isinstance(made, Candidates):
+            raise ConfigError(
+                f"{type(made).__name__} makes no candidates.", "Use Beam(m=10), Sample, Hybrid, Stored or the like."
+            )
+        if on_low_mass == "hybrid" and isinstance(made, Beam) and not isinstance(made, Hybrid):
+            made = Fallback(beam=made, rule=low_mass)
         self.candidates: Candidates = made
 
     def score(
@@ -114,16 +175,23 @@ class BeamUQ:
             prompts: Strings or chats.
             keys: One stable name a prompt, which seeds samples; made of its content when omitted.
             progress: Called with (done, total).
+
+        Raises:
+            ConfigError: The prompts are a single string.
+            DataError: A prompt cannot be answered; none has been then.
+            ModelError: The model gave NaN or infinite logits.
         """
+        if isinstance(prompts, str):
+            raise ConfigError("The prompts are a single string.", "Give a list: score([prompt]).")
         names = list(keys) if keys is not None else _keys(prompts)
         if len(names) != len(prompts):
             raise ValueError(f"{len(prompts)} prompts need as many keys, not {len(names)}")
+        if isinstance(self.candidates, Generator) and self.candidates.law is not None:
+            self.candidates.law.check(prompts)
         results: list[UQResult] = []
         for start in range(0, len(prompts), BATCH):
             part = slice(start, start + BATCH)
-            sets = self.candidates.generate(prompts[part], names[part])
-            sets, warnings = self._mended(sets, prompts[part], names[part])
-            results += self.score_sets(sets, warnings)
+            results += self.score_sets(self.candidates.generate(prompts[part], names[part]))
             if progress is not None:
                 progress(len(results), len(prompts))
         return results
@@ -134,6 +202,9 @@ class BeamUQ:
         Args:
             sets: One a question.
             warnings: One line a set, where something is known of it; made of the beam mass when omitted.
+
+        Raises:
+            DataError: A set is empty, or its log-probabilities are none of distinct answers.
         """
         said = list(warnings) or [self._warning(one) for one in sets]
         values = score_many(sets, self.similarity, self.estimators, self.mass_floor, self.merge_texts)
@@ -147,7 +218,7 @@ class BeamUQ:
                 UQResult(
                     answer=one.answer.text,
                     scores=scores,
-                    interval=certify(one, d_M),
+                    interval=self._interval(one, d_M),
                     mass=one.mass,
                     candidates=one,
                     weights_M=weights_M,
@@ -157,33 +228,46 @@ class BeamUQ:
         return results
 
     def _warning(self, one: CandidateSet) -> str:
-        return mass_warning(one.mass, max(1, len(one.texts)), self.rule) if one.kind in ("beam", "diverse") else ""
+        """What a user should know of a set, in one line."""
+        m = len(one.texts) if one.kind == "stored" else max(self.candidates.m, len(one.texts))
+        if m == 1:
+            return mass_warning(one.mass, m, self.rule)
+        if one.kind == "hybrid" and isinstance(self.candidates, Fallback):
+            return (
+                f"The {m} beams hold too little of the probability: scored from the top {one.exact}, which hold "
+                f"{one.mass:.0%}, and {len(one.texts) - one.exact} samples."
+            )
+        if one.exact < len(one.texts):
+            return ""  # samples have no bias
+        if self._too_much(one):
+            return (
+                "The candidates' probabilities add up to more than 1, so they lack something (most endpoints tell no "
+                "end token): no interval is certain."
+            )
+        return mass_warning(one.mass, m, self.rule)
 
-    def _mended(
-        self, sets: list[CandidateSet], prompts: Sequence[Prompt], keys: Sequence[str]
-    ) -> tuple[list[CandidateSet], list[str]]:
-        """Beams that hold too little give way to beams and samples, where that is wanted; the others are warned of."""
-        warnings = [self._warning(one) for one in sets]
-        maker = self.candidates
-        if self.on_low_mass != "hybrid" or not isinstance(maker, Beam) or isinstance(maker, Hybrid) or maker.m < 2:
-            return sets, warnings
-        poor = [at for at, one in enumerate(sets) if low_mass(one.mass, maker.m, self.rule)]
-        if poor:
-            hybrid = Hybrid(maker.law, m=maker.m, merge_texts=maker.merge_texts, answer=maker.answer)
-            mended = hybrid.generate([prompts[at] for at in poor], [keys[at] for at in poor])
-            for at, one in zip(poor, mended, strict=True):
-                held = f"The beams hold {sets[at].mass:.0%} of the probability"
-                sets[at], warnings[at] = one, f"{held}: scored from {one.exact} beams and samples."
-        return sets, warnings
+    def _too_much(self, one: CandidateSet) -> bool:
+        """Whether an endpoint's probabilities are none: they hold no end token, and may pass 1."""
+        return isinstance(self.candidates, EndpointSample) and float(np.exp(one.logprobs_M).sum()) > 1.0 + 1e-3
+
+    def _interval(self, one: CandidateSet, d_M: np.ndarray) -> CertifiedInterval:
+        return CertifiedInterval(0.0, 1.0, 0.0) if self._too_much(one) else certify(one, d_M)
 
 
 def _law(model: Any, tokenizer: Any, options: dict[str, Any]) -> TokenLaw:
     if isinstance(model, TokenLaw):
+        for name, default in (("temperature", 1.0), ("stops", ("\n",)), ("max_new_tokens", 20)):
+            if options[name] not in (default, getattr(model, name, default)):
+                raise ConfigError(f"A law has its own {name}.", f"Give {name} where the law is made.")
         return model
     if isinstance(model, str | Target):
         return Law.of(Target.parse(model), **options)
     if tokenizer is None:
         raise ConfigError("A model needs its tokenizer.", "Write BeamUQ(model, tokenizer), or give a model's name.")
+    if not callable(getattr(model, "forward", None)):
+        raise ConfigError(
+            f"{type(model).__name__} is no model.", "Give a model and its tokenizer, a target, or a name."
+        )
     return Law(model, tokenizer, **options)
 
 

@@ -7,7 +7,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeVar
+from numbers import Integral
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ _log = logging.getLogger(__name__)
 AnswerKind = Literal["greedy", "beam"]
 AnyGenerator = TypeVar("AnyGenerator", bound="Generator")
 
+MOST = 10_000
+"""Candidates that can be asked for."""
 PLACEHOLDER = "(no answer)"
 """Stands for an empty text, which no similarity can compare."""
 
@@ -54,8 +57,9 @@ class Generator(ABC):
     share: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.m < 1:
-            raise ConfigError(f"{self.name} was asked for {self.m} candidates.", "Use at least 1; 10 is usual.")
+        m: Any = self.m  # numbers of other libraries count as well
+        if isinstance(m, bool) or not isinstance(m, Integral) or not 1 <= int(m) <= MOST:
+            raise ConfigError(f"{self.name} was asked for {self.m!r} candidates.", f"Use 1 to {MOST}; 10 is usual.")
 
     def bind(self: AnyGenerator, law: TokenLaw) -> AnyGenerator:
         """The same with another law."""

@@ -15,7 +15,7 @@ the law until the draw is no beam; simple, and slow where the beams hold nearly 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -23,7 +23,9 @@ import numpy as np
 from intarsia.core.errors import ConfigError
 from intarsia.uncertainty.beam import Beam, BeamWalk
 from intarsia.uncertainty.candidates import CandidateSet, Kind
-from intarsia.uncertainty.law import Prefill
+from intarsia.uncertainty.generator import Generator
+from intarsia.uncertainty.interval import Rule, low_mass
+from intarsia.uncertainty.law import Prefill, TokenLaw
 from intarsia.uncertainty.sampling import Factors, SampleWalk
 from intarsia.uncertainty.walk import Path, Walker, walk
 
@@ -32,6 +34,65 @@ _NOTHING = 1e-5
 _ATTEMPT = 1 << 16
 """Stream numbers of one attempt at rejection; samples have lower numbers."""
 _ATTEMPTS = 256
+
+
+@dataclass
+class Fallback(Generator):
+    """Beams where they hold enough probability, and elsewhere their top B with samples from outside them (ours).
+
+    The choice is made from each prompt's beams, on the prompts as they were computed for them. The set's kind says
+    which it was: the beams' own, or `hybrid`.
+
+    Args:
+        beam: How the beams are found; its law, m and texts are used.
+        rule: What counts as too little, see `interval.low_mass`.
+        seed: Master seed of the samples.
+    """
+
+    beam: Beam = field(default_factory=Beam)
+    rule: Rule = "half"
+    seed: int = 0
+
+    name: ClassVar[str] = "beam"
+
+    def __post_init__(self) -> None:
+        self.law, self.m, self.merge_texts = self.beam.law, self.beam.m, self.beam.merge_texts
+        super().__post_init__()
+        low_mass(1.0, self.m, self.rule)  # refuses a rule that there is not
+
+    def bind(self, law: TokenLaw) -> Fallback:
+        """The same with another law."""
+        return replace(self, beam=self.beam.bind(law))
+
+    @property
+    def rows(self) -> int:
+        """See `Generator.rows`."""
+        return self.beam.rows
+
+    def walkers(self, prefill: Prefill, keys: Sequence[str]) -> list[Walker]:
+        """Those of the beams."""
+        return self.beam.walkers(prefill, keys)
+
+    def collect(self, prefill: Prefill, walkers: Sequence[Walker], keys: Sequence[str]) -> list[CandidateSet]:
+        """Look at the beams' mass, and draw samples where it is low."""
+        search = walkers[0]
+        assert isinstance(search, BeamWalk)
+        beams: list[list[Path]] = []
+        counts: list[int] = []
+        for place in range(len(keys)):
+            found = search.paths(place)
+            logprobs = np.array([path.logprob for path in found])
+            low = self.m > 1 and low_mass(min(1.0, float(np.exp(logprobs).sum())), self.m, self.rule)
+            kept = min(best_b(logprobs, self.m), self.m - 1) if low else len(found)
+            beams.append(found[:kept])
+            counts.append(self.m - kept if low else 0)
+        samples_P = outside(prefill, self.seed, keys, beams, counts)
+        return [
+            self.beam.candidate_set(
+                prefill.law, answer, [*some, *samples], exact=len(some), kind="hybrid" if samples else self.beam.kind
+            )
+            for answer, some, samples in zip(self.beam.answers(walkers), beams, samples_P)
+        ]
 
 
 @dataclass
@@ -136,15 +197,19 @@ def outside(
     left = np.arange(len(prompts_N))
     if sampler == "reject":
         left_out = [{path.tokens for path in some} for some in beams]
-        for attempt in range(_ATTEMPTS):
-            if not len(left):
-                break
-            drawn = SampleWalk(prefill, seed, keys, prompts_N[left], streams_N[left] + attempt * _ATTEMPT)
+        attempt, several = 0, 1
+        while len(left) and attempt < _ATTEMPTS:
+            # Attempts that fail are answers that share their prefixes, so many at once cost little more than one. The
+            # first that succeeds counts, however many are drawn at once.
+            attempts = np.arange(attempt, min(attempt + several, _ATTEMPTS))
+            samples, tries = np.repeat(left, len(attempts)), np.tile(attempts, len(left))
+            drawn = SampleWalk(prefill, seed, keys, prompts_N[samples], streams_N[samples] + tries * _ATTEMPT)
             walk(prefill, [drawn], expected=len(left))
-            for sample, path in zip(left.tolist(), drawn.paths):
-                if path.tokens not in left_out[prompts_N[sample]]:
+            for sample, path in zip(samples.tolist(), drawn.paths):
+                if paths[sample] is None and path.tokens not in left_out[prompts_N[sample]]:
                     paths[sample] = path
             left = np.array([sample for sample in left.tolist() if paths[sample] is None], dtype=np.int64)
+            attempt, several = attempt + len(attempts), 2 * several
     if len(left):
         inside = OutsideWalk(prefill, seed, keys, prompts_N[left], streams_N[left], beams)
         walk(prefill, [inside], expected=len(left))

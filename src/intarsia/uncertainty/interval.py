@@ -156,7 +156,7 @@ def low_mass(mass: float, m: int, rule: Rule = "half") -> bool:
 def mass_warning(mass: float, m: int, rule: Rule = "half") -> str:
     """What a user should know of a beam set: one line, empty where all is well."""
     if m == 1:
-        return "One candidate is the answer itself: consistency says nothing. Use 2 candidates or more."
+        return "One candidate, mostly the answer itself, says nothing of consistency. Use 2 candidates or more."
     if low_mass(mass, m, rule):
         return (
             f"The {m} beams hold {mass:.0%} of the probability: what lies outside may change the score by up to "

@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     import torch
 
     from intarsia.core.local import LocalTarget
+
+
+_BEYOND = 8
+"""Batches' worth of tokens that a single prompt may take."""
 
 
 class Front(Protocol):
@@ -88,6 +93,13 @@ class TokenLaw(ABC):
     @abstractmethod
     def text(self, token_ids: Sequence[int]) -> str:
         """What an answer says: without its end token, cut before the stop string."""
+
+    def check(self, prompts: Sequence[Prompt]) -> None:  # noqa: B027 - a law may take any prompt
+        """See to it that all prompts can be answered, before any work is done on some of them.
+
+        Raises:
+            DataError: One cannot; it is named by its place.
+        """
 
     def over(self, prompts: Sequence[Prompt], rows: int, work: Callable[[list[int]], None]) -> None:
         """Do `work` on batches of prompts (lists of indices) that fit into memory with `rows` rows a prompt."""
@@ -162,21 +174,31 @@ class Law(TokenLaw):
     def _set_up(
         self, target: LocalTarget, temperature: float, stops: Sequence[str], max_new_tokens: int, strip: bool
     ) -> None:
-        if not 0.0 < temperature < float("inf"):
+        number: Any = temperature  # numbers of other libraries count as well
+        if isinstance(number, bool) or not isinstance(number, Real) or not 0.0 < float(number) < float("inf"):
             raise ConfigError(
-                f"The temperature is {temperature}.",
+                f"The temperature is {temperature!r}.",
                 "Use a positive number; 1 is the model's own law, and 0 leaves a single answer without uncertainty.",
             )
-        if max_new_tokens < 1:
-            raise ConfigError(f"max_new_tokens is {max_new_tokens}.", "An answer has at least one token.")
+        count: Any = max_new_tokens
+        if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
+            raise ConfigError(f"max_new_tokens is {max_new_tokens!r}.", "An answer has at least one token.")
         stops = (stops,) if isinstance(stops, str) else tuple(stops)
         self.target, self.name = target, target.name
         self.temperature, self.stops, self.max_new_tokens, self.strip = temperature, stops, max_new_tokens, strip
         self._own_ends = target._ends
         self.ends = self._own_ends | stop_tokens(target.tokenizer, stops)
 
+    def check(self, prompts: Sequence[Prompt]) -> None:
+        """See `TokenLaw.check`."""
+        self._encode(prompts)
+
     def over(self, prompts: Sequence[Prompt], rows: int, work: Callable[[list[int]], None]) -> None:
-        """Do `work` on batches of prompts that fit into memory; a batch that does not after all is halved."""
+        """Do `work` on batches of prompts that fit into memory; a batch that does not after all is halved.
+
+        Raises:
+            ConfigError: So many rows of one prompt are far beyond what a batch may hold.
+        """
         import torch
 
         from intarsia.core.local import batching
@@ -185,6 +207,14 @@ class Law(TokenLaw):
         with target._lock, torch.inference_mode():
             encoded = self._encode(prompts)
             limits = target._engine.limits
+            longest = max(len(item.ids) for item in encoded) + self.max_new_tokens
+            if rows * longest > _BEYOND * limits.tokens:
+                # Memory that is promised and then not there ends the process rather than raising an error.
+                most = max(1, _BEYOND * limits.tokens // longest - 1)
+                raise ConfigError(
+                    f"{rows} answers to a prompt of {longest - self.max_new_tokens} tokens do not fit into memory.",
+                    f"Use at most {most} candidates, or a target with a larger batch_tokens.",
+                )
             # Each prompt brings `rows` rows of its length, the shared prefix and the padding counted as everywhere.
             limits = replace(limits, rows=max(1, limits.rows // rows), tokens=max(1, limits.tokens // rows))
             for group in batching.plan([item.ids for item in encoded], self.max_new_tokens, limits):
