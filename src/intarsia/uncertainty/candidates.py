@@ -80,8 +80,11 @@ class Candidates(Protocol):
         m: How many.
     """
 
-    name: str
     m: int
+
+    @property
+    def name(self) -> str:
+        """See the class."""
 
     def generate(self, prompts: Sequence[Prompt], keys: Sequence[str]) -> list[CandidateSet]:
         """One set a prompt, in order; random numbers are a function of the key alone."""
