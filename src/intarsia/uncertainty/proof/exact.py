@@ -6,6 +6,7 @@ them is counted, not sampled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -167,7 +168,7 @@ class _Jaccard:
     name = "jaccard of symbols"
     symmetric = True
 
-    def pairs(self, pairs: list[tuple[str, str]]) -> np.ndarray:
+    def pairs(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         return np.array([jaccard(a, b) for a, b in pairs])
 
 
