@@ -25,8 +25,10 @@ from intarsia.uncertainty import (
     TrieSampler,
     UQResult,
 )
-from intarsia.uncertainty.hybrid import Fallback
+from intarsia.uncertainty.hybrid import Fallback, outside
+from intarsia.uncertainty.sampling import SampleWalk
 from intarsia.uncertainty.stored import save_candidates
+from intarsia.uncertainty.walk import walk
 from tests.uncertainty.laws import forced, letter_model, letter_tokenizer, random_law
 
 PROMPTS = ["ab", "abcdefgh", "p", "abcdeabcdeabcde"]
@@ -229,6 +231,26 @@ def test_the_fall_back_chooses_prompt_by_prompt(seed: int, m: int) -> None:
         if one.kind == "hybrid":
             assert len(one.texts) == m > one.exact
             assert not set(one.token_ids[one.exact :]) & set(one.token_ids[: one.exact])
+
+
+def test_rejection_takes_the_first_draw_that_succeeds() -> None:
+    """However many attempts are made at once; here one after the other, each with its own random numbers."""
+    law, prompts = random_law(5, size=4, peak=0.3), ["x", "y"]
+    prefill = law.prefill(prompts)
+    beams = [law.enumerate(prompt)[:5] for prompt in prompts]
+    made = outside(prefill, 3, ["k0", "k1"], beams, [4, 4], "reject")
+    rejected = 0
+    for place, samples in enumerate(made):
+        left_out = {path.tokens for path in beams[place]}
+        for number, sample in enumerate(samples):
+            for attempt in range(256):
+                drawn = SampleWalk(prefill, 3, ["k0", "k1"], np.array([place]), np.array([number + attempt * 2**16]))
+                walk(prefill, [drawn])
+                if drawn.paths[0].tokens not in left_out:
+                    break
+                rejected += 1
+            assert sample.tokens == drawn.paths[0].tokens
+    assert rejected > 20
 
 
 def test_diverse_beams_fall_back_too(model: Any, tokenizer: Any) -> None:
