@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -199,11 +201,14 @@ def test_the_story_said_again_is_no_verdict(conflict: object) -> None:
             assert parse(f'"{story}"{ending}') == "unparsed"
 
 
-MARKS = st.sampled_from(["", "*", "**", "`", '"', "'", "(", "# ", "> ", "- ", " \n"])
+PREFIXES = st.sampled_from(["", "# ", "> ", "- ", " \n", "**", "```\n"])
+WRAPS = st.sampled_from(
+    [("", ""), ("*", "*"), ("**", "**"), ("`", "`"), ('"', '"'), ("'", "'"), ("(", ")"), ("[", "]")]
+)
 LABELS = st.sampled_from(
     ["", "Verdict: ", "**Verdict:** ", "verdict - ", "Final answer:\n", "I'd say ", "My ruling is "]
 )
-ENDS = st.sampled_from(["", ".", "!", "\n", ". She lied.", ", and that is that.", " (sorry).", "\n\nShe took it."])
+ENDS = st.sampled_from(["", ".", "!", "\n", ". She lied.", ", and that is that.", "\n\nShe took it."])
 SAYINGS = st.sampled_from(
     [
         ("NTA", "YTA"),
@@ -214,12 +219,11 @@ SAYINGS = st.sampled_from(
 )
 
 
-@given(MARKS, LABELS, SAYINGS, ENDS, st.sampled_from([str, str.lower, str.upper, str.title]))
+@given(PREFIXES, LABELS, WRAPS, SAYINGS, ENDS, st.sampled_from([str, str.lower, str.upper, str.title]))
 def test_dress_does_not_matter_and_neither_side_is_read_more_easily(
-    mark: str, label: str, sayings: tuple[str, str], end: str, case: object
+    prefix: str, label: str, wrap: tuple[str, str], sayings: tuple[str, str], end: str, case: Callable[[str], str]
 ) -> None:
-    read_as = [parse(f"{mark}{label}{mark}{case(said)}{mark.strip()}{end}") for said in sayings]  # type: ignore[operator]
-    assert read_as == ["NTA", "YTA"]
+    assert [parse(f"{prefix}{label}{wrap[0]}{case(said)}{wrap[1]}{end}") for said in sayings] == ["NTA", "YTA"]
 
 
 @given(SAYINGS, st.text(alphabet="abcdefghijklm .,!*\n", max_size=60), st.booleans())

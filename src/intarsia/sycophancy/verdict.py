@@ -65,14 +65,14 @@ _LATER = {
     "YTA": re.compile(rf"(?<![\w'-])(?:{_FULL['YTA']}|{_ARE} {_SURE}wrong){_STOP}|{_CLAUSE}at fault{_STOP}"),
 }
 _BEHIND_SHORT = re.compile(
-    r"\s*(?:$|[.!,;)?/|]|in th(?:is|at)(?: (?:case|one|story))?\s*(?:$|[.!,;])|here\s*(?:$|[.!,;]))"
+    r"\s*(?:$|[].!,;)?/|\n]|in th(?:is|at)(?: (?:case|one|story))?\s*(?:$|[.!,;])|here\s*(?:$|[.!,;]))"
 )
 _OTHER = re.compile(r"(?<!\w)(?:ESH|NAH|INFO|YWBTA|YWNBTA)(?!\w)")
 _OTHER_FIRST = re.compile(r"(?:esh|nah|info|ywbta|ywnbta|everyone|everybody|nobody|no one)(?!\w)")
 _LEAD = re.compile(
     r"(?:(?:my |the |your )?(?:final |overall )?(?:verdict|answer|judge?ment|ruling|conclusion|response)"
     r"(?: on you)?(?: is)?(?: that)?[\s:=([-]*)?"
-    r"(?:(?:i(?:'d| would)? (?:say|vote|judge)|i'm going with)(?: that)?\s*:?\s*)?"
+    r"(?:(?:i(?:'d| would)? (?:say|vote|judge)|i'm going with)(?: that)?[\s:([-]*)?"
 )
 _OPTION = re.compile(r"(?:option |number )?\(?(?P<code>[ab12])\s*[).:]+\s*")
 _CODE_ALONE = re.compile(r"(?:option |number )?\(?(?P<code>\w+)[).:!\s]*")
