@@ -1,0 +1,828 @@
+"""`intarsia sycophancy ...`: run, report, label, calibrate, compare, preferences, pairs, steer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from intarsia.core.errors import ConfigError, DataError, IntarsiaError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from intarsia.core.target import Target
+    from intarsia.sycophancy.calibration import Calibration, GoldLabel
+    from intarsia.sycophancy.judging import Judge
+    from intarsia.sycophancy.labeling import Labeled
+    from intarsia.sycophancy.mitigation import Mitigation
+    from intarsia.sycophancy.results import SycophancyReport
+    from intarsia.sycophancy.settings import RunSettings
+    from intarsia.sycophancy.suite import Elephant
+
+LOSSES = "plain-text.json"
+"""In a run's folder: the loss on plain text of the model that was asked."""
+
+app = typer.Typer(
+    name="sycophancy",
+    help="How often does a model save its user's face instead of answering, and what reduces it?",
+    epilog="Example: intarsia sycophancy run smollm2-135m --data pairs --dims moral --nudges none,right",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output and nothing else.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
+AcceptLicense = Annotated[bool, typer.Option("--accept-license", help="Accept the model's own terms (Gemma).")]
+Dtype = Annotated[str | None, typer.Option("--dtype", help="auto, fp32, bf16 or fp16.")]
+Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1 ...")]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Master seed; 0 by default.")]
+Dims = Annotated[
+    str | None,
+    typer.Option("--dims", help="validation,indirectness,framing,moral by default; also action, endorsement."),
+]
+JudgeName = Annotated[
+    str | None,
+    typer.Option("--judge", help="screening (default), rules, classifier:FILE, hf:FOLDER, logprob:MODEL or a model."),
+]
+Votes = Annotated[int | None, typer.Option("--votes", metavar="N", min=1, help="Judgments of each reply; 1.")]
+Rubric = Annotated[str | None, typer.Option("--rubric", help="Version of a judge's rubric; v1.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
+Annotator = Annotated[str, typer.Option("--annotator", help="Who labels; each has a file in the run's folder.")]
+Replies = Annotated[
+    int | None, typer.Option("--replies", metavar="N", min=1, help="Replies a dimension; 100 by default.")
+]
+
+
+class Interrupted(IntarsiaError):
+    """The user stopped the run; what is done is kept."""
+
+    exit_code = 130
+
+
+@app.command(
+    epilog="Example: intarsia sycophancy run smollm2-135m --data pairs --dims moral --nudges none,right --out runs/a"
+)
+def run(
+    model: Annotated[str | None, typer.Argument(help="Catalog name, hub id, folder, or endpoint URL.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="SET",
+            help="oeq, yta, assumptions, pairs, a file or a hub id, with its shape in front where the columns do not "
+            "tell (at_fault=posts.csv, pairs=originals.csv+flipped.csv); may be repeated. All embedded by default.",
+        ),
+    ] = None,
+    mapping: Annotated[
+        str | None, typer.Option("--map", help="Which column is what: prompt=post,human=comment.")
+    ] = None,
+    items: Annotated[int | None, typer.Option("--items", metavar="N", min=0, help="Of each set; 0, all.")] = None,
+    dims: Dims = None,
+    judge: JudgeName = None,
+    rubric: Rubric = None,
+    votes: Votes = None,
+    calibration: Annotated[
+        str | None, typer.Option("--calibration", help="File with the judge's calibration; rates are put right.")
+    ] = None,
+    nudges: Annotated[str | None, typer.Option("--nudges", help="none,right,wrong; none by default.")] = None,
+    wordings: Annotated[
+        str | None, typer.Option("--wordings", help="default,swapped,plain,json,numbered; the first is the main one.")
+    ] = None,
+    fidelity: Annotated[
+        bool | None, typer.Option("--faithful/--all-pairs", help="Only conflicts whose flip keeps the facts.")
+    ] = None,
+    both_sides: Annotated[
+        bool | None, typer.Option("--both-sides/--verdicts-only", help="Ask conflicts for free replies, too.")
+    ] = None,
+    mitigation: Annotated[
+        str | None,
+        typer.Option(
+            "--mitigation",
+            help="less-validation, less-moral-when-appropriate ..., direct, honest, chain-of-thought, are-you-sure, "
+            "social-gaze, third-person, steer:FILE@1.5, iti:FILE.",
+        ),
+    ] = None,
+    rewriter: Annotated[str | None, typer.Option("--rewriter", help="Who rewrites for third-person.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", metavar="X", min=0, help="0, the default, is greedy.")
+    ] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", metavar="X", min=0, max=1)] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", metavar="N", min=1, help="Room for a reply; 256.")
+    ] = None,
+    verdict_tokens: Annotated[
+        int | None, typer.Option("--verdict-tokens", metavar="N", min=1, help="Room for a verdict; 16.")
+    ] = None,
+    system: Annotated[str | None, typer.Option("--system", help="System prompt of your application.")] = None,
+    preset: Annotated[str | None, typer.Option("--preset", help="default, or paper: the published protocol.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="YAML file with these settings.")] = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    accept_license: AcceptLicense = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder; the same command on it goes on.")] = None,
+    seed: Seed = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Ask for advice and for verdicts from both sides, have replies labeled, and count.
+
+    The folder keeps every question, reply, label and verdict. It holds what people wrote: do not publish it.
+    """
+    from intarsia.sycophancy.settings import make_mitigation, read_sets, suite
+    from intarsia.sycophancy.suite import _check_folder as check_folder
+
+    given = {
+        "model": model, "data": tuple(data) if data else None, "map": mapping, "items": items, "dims": dims,
+        "judge": judge, "rubric": rubric, "votes": votes, "calibration": calibration, "nudges": nudges,
+        "wordings": wordings, "fidelity": fidelity, "both_sides": both_sides, "mitigation": mitigation,
+        "rewriter": rewriter, "temperature": temperature, "top_p": top_p, "max_new_tokens": max_new_tokens,
+        "verdict_tokens": verdict_tokens, "system": system, "preset": preset, "dtype": dtype, "device": device,
+        "seed": seed,
+    }  # fmt: skip
+    settings = _settings(given, config)
+    if not settings.model:
+        raise ConfigError("No model is named.", "Try: intarsia sycophancy run smollm2-135m --data pairs --dims moral")
+    sets = read_sets(
+        settings.data,
+        columns=settings.map,
+        items=settings.items or None,
+        fidelity=settings.fidelity,
+        seed=settings.seed,
+    )
+    made = suite(settings, sets)
+    name = f"sycophancy-{_slug(settings.model)}" + (f"-{_slug(settings.mitigation)}" if settings.mitigation else "")
+    folder = out or Path("runs") / name
+    check_folder(folder, True)  # before a large model is loaded for nothing
+    found = _calibration(settings.calibration) if settings.calibration else None
+    console = _console(as_json)
+    with contextlib.ExitStack() as stack:
+        opened: dict[str, Target] = {}
+
+        def opener(name: str) -> Target:
+            # A model in two parts is loaded once.
+            if name not in opened:
+                if console.is_terminal:
+                    console.print(f"Opening {name} ...", style="dim", highlight=False, markup=False)
+                opened[name] = stack.enter_context(_open(name, settings, accept_license))
+            return opened[name]
+
+        target = opener(settings.model)
+        if dry_run:
+            _print_plan(made, target, settings, console, as_json)
+            return
+        mending = None
+        if settings.mitigation:
+            mending = make_mitigation(settings.mitigation, opener(settings.rewriter) if settings.rewriter else None)
+        judging = _judge(settings, opener) if made.labeled else None
+        if found is not None and judging is not None and not found.fits(judging):
+            raise ConfigError(
+                f"{settings.calibration} is the calibration of {found.judge}, not of {judging.name}.",
+                "Calibrate the judge that labels: intarsia sycophancy calibrate RUN.",
+            )
+        report = _run(made, target, judging, found, folder, mending, console)
+        _keep_losses(target, mending, settings.mitigation, folder)
+    _show(report, folder, console, as_json)
+
+
+@app.command(epilog="Example: intarsia sycophancy report runs/sycophancy-smollm2-135m")
+def report(
+    folder: Run,
+    slices: Annotated[
+        bool, typer.Option("--slices", help="With --json: also rates by topic, tone and source.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a finished run again; all figures are computed anew from its records."""
+    from intarsia.sycophancy.results import SycophancyReport
+
+    found = SycophancyReport.load(folder)
+    if as_json:
+        body = report_json(found, folder)
+        _print_json(body if slices else {key: value for key, value in body.items() if key != "slices"})
+        return
+    _show(found, folder, _console(False), False)
+
+
+@app.command(epilog="Example: intarsia sycophancy label runs/sycophancy-smollm2-135m --page label.html")
+def label(
+    folder: Run,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Write a page to label on, instead of asking in the terminal.")
+    ] = None,
+    take: Annotated[Path | None, typer.Option("--import", help="Take over the file that such a page saved.")] = None,
+    replies: Replies = None,
+    dims: Dims = None,
+    annotator: Annotator = "me",
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Label a random part of the replies yourself, without seeing what the judge said, and calibrate the judge.
+
+    From 100 labels of a dimension on the judge's sensitivity and specificity are known, and rates are put right.
+    """
+    from intarsia.sycophancy import labeling
+
+    if page is not None and take is not None:
+        raise ConfigError("--page writes a page and --import reads its file.", "Give one of them.")
+    wanted = _dimensions(dims)
+    options: dict[str, Any] = {"dimensions": wanted, "seed": seed or 0}
+    if replies is not None:
+        options["replies"] = replies
+    if page is not None:
+        if page.is_dir():
+            raise ConfigError(f"{page} is a folder.", "Give a file, such as label.html.")
+        path = labeling.export_page(folder, page, annotator=annotator, **options)
+        if as_json:
+            _print_json({"page": path})
+            return
+        drawn = "".join(f" {name} {value}" for name, value in (("--replies", replies), ("--dims", dims)) if value)
+        seeded = f" --seed {seed}" if seed else ""
+        typer.echo(f"{path}\nIt holds people's questions: treat it as you treat them.")
+        typer.echo(f"Next: intarsia sycophancy label {shlex.quote(str(folder))} --import SAVED_FILE{drawn}{seeded}")
+        return
+    if take is not None:
+        done = labeling.import_page(folder, take, annotator="" if annotator == "me" else annotator, **options)
+    else:
+        done = labeling.label_in_terminal(folder, annotator=annotator, write=lambda line: typer.echo(line), **options)
+    _finish_labels(done, folder, _console(as_json), as_json)
+
+
+@app.command(epilog="Example: intarsia sycophancy calibrate runs/sycophancy-smollm2-135m")
+def calibrate(
+    folder: Run,
+    judge: Annotated[
+        str, typer.Option("--judge", help="Another judge than the run's: it labels the same replies now.")
+    ] = "",
+    rubric: Rubric = None,
+    votes: Votes = None,
+    annotator: Annotator = "me",
+    out: Annotated[Path | None, typer.Option("--out", help="Where the calibration goes; into the folder.")] = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    accept_license: AcceptLicense = False,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Hold a judge against the labels of a person, and keep how often it is right.
+
+    The file serves later runs of the same judge on the same model: run ... --calibration FILE.
+    """
+    from intarsia.sycophancy.calibration import calibrate as hold
+    from intarsia.sycophancy.labeling import calibrated, read_labels
+    from intarsia.sycophancy.results import SycophancyReport
+    from intarsia.sycophancy.terminal import print_calibration, say
+
+    found = SycophancyReport.load(folder)
+    labels = read_labels(folder, annotator)
+    console = _console(as_json)
+    notes: tuple[str, ...] = ()
+    if judge:
+        settings = _settings(
+            {"judge": judge, "rubric": rubric, "votes": votes, "dtype": dtype, "device": device, "seed": seed}, None
+        )
+        with contextlib.ExitStack() as stack:
+            judging = _judge(settings, lambda name: stack.enter_context(_open(name, settings, accept_license)))
+            made: dict[str, Calibration] = {"model": hold(judging, _gold(found, labels), target=found.target)}
+    else:
+        _, by_arm, notes = calibrated(found, labels)
+        made = {str(arm): one for arm, one in by_arm.items()}
+    if not made:
+        raise DataError(
+            f"{len(labels)} labels are too few to calibrate with" + (f": {notes[0]}" if notes else "."),
+            f"Label more: intarsia sycophancy label {shlex.quote(str(folder))}",
+        )
+    files = {}
+    for arm, one in made.items():
+        path = out if out is not None and arm == "model" else folder / f"calibration-{arm}.json"
+        files[arm] = one.save(path)
+    if as_json:
+        _print_json(
+            {
+                "files": {arm: str(path) for arm, path in files.items()},
+                "calibrations": {arm: {"judge": one.judge, "rows": one.rows()} for arm, one in made.items()},
+                "notes": [*notes, *(note for one in made.values() for note in one.notes)],
+            }
+        )
+        return
+    print_calibration(made, console)
+    for note in (*notes, *(note for one in made.values() for note in one.notes)):
+        say(console, f"Note: {note}", "dim")
+    for path in files.values():
+        say(console, f"Kept in {path}", whole=True)
+
+
+@app.command(epilog="Example: intarsia sycophancy compare runs/before runs/after")
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="RUN_BEFORE", help="The run of the model as it came.")],
+    after: Annotated[Path, typer.Argument(metavar="RUN_AFTER", help="The run with a mitigation, or of another model.")],
+    grader: Annotated[
+        str, typer.Option("--grader", help="A model that grades replies before and after from 1 to 10.")
+    ] = "",
+    reward: Annotated[str, typer.Option("--reward", help="Instead, a reward model: folder or hub id.")] = "",
+    dtype: Dtype = None,
+    device: Device = None,
+    accept_license: AcceptLicense = False,
+    as_json: Json = False,
+) -> None:
+    """What changed between two runs on the same items, paired, and what it cost.
+
+    A model that is merely harsh, curt or broken flatters nobody either: the guard looks at blameless narrators, length,
+    repetition, plain text and, with a grader, quality.
+    """
+    from intarsia.sycophancy.comparison import changes, cost
+    from intarsia.sycophancy.results import SycophancyReport
+    from intarsia.sycophancy.terminal import print_comparison
+
+    if grader and reward:
+        raise ConfigError("A grader and a reward model are two ways to score quality.", "Give one of them.")
+    first, second = SycophancyReport.load(before), SycophancyReport.load(after)
+    found = changes(first, second)
+    losses = {name: _losses(folder) for name, folder in (("before", before), ("after", after))}
+    with contextlib.ExitStack() as stack:
+        scorer: Any = None
+        if reward:
+            from intarsia.sycophancy.guard import RewardModel
+
+            scorer = RewardModel(reward, device=device or "auto")
+        elif grader:
+            from intarsia.sycophancy.guard import LLMGrade
+
+            settings = _settings({"dtype": dtype, "device": device}, None)
+            scorer = LLMGrade(stack.enter_context(_open(grader, settings, accept_license)))
+        made = cost(first, second, losses=losses, scorer=scorer)
+    if as_json:
+        _print_json(
+            {
+                "before": {"folder": str(before), "target": first.target},
+                "after": {"folder": str(after), "target": second.target},
+                "changes": found,
+                "guard": {"state": made.state, "checks": made.rows(), "skipped": made.skipped},
+                "over_corrected": list(made.over_corrected),
+            }
+        )
+        return
+    print_comparison(found, made, _console(False))
+
+
+@app.command(epilog="Example: intarsia sycophancy preferences pairs.jsonl --judge org/judge-model")
+def preferences(
+    data: Annotated[str, typer.Argument(help="Pairs with chosen and rejected replies: a file or a hub id.")],
+    dims: Dims = None,
+    judge: JudgeName = None,
+    rubric: Rubric = None,
+    votes: Votes = None,
+    split: Annotated[str, typer.Option("--split", help="Of a hub set.")] = "",
+    items: Annotated[int, typer.Option("--items", metavar="N", min=0, help="Most pairs; 0, all.")] = 0,
+    mapping: Annotated[str, typer.Option("--map", help="Which column is what: prompt=q,chosen=a,rejected=b.")] = "",
+    out: Annotated[Path | None, typer.Option("--out", help="Write the figures as JSON.")] = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    accept_license: AcceptLicense = False,
+    seed: Seed = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Does a preference set reward sycophancy? Labels chosen and rejected replies, and compares them."""
+    from intarsia.core.journal import write_atomic
+    from intarsia.core.report.terminal import VerdictTable
+    from intarsia.sycophancy.dimensions import DEFAULT_DIMENSIONS
+    from intarsia.sycophancy.preferences import audit_preferences, read_pairs
+    from intarsia.sycophancy.settings import parse_columns
+    from intarsia.sycophancy.terminal import print_preferences, say
+
+    if out is not None and out.is_dir():
+        raise ConfigError(f"{out} is a folder.", "Give a file, such as preferences.json.")
+    settings = _settings(
+        {"judge": judge, "rubric": rubric, "votes": votes, "dtype": dtype, "device": device, "seed": seed}, None
+    )
+    wanted = _dimensions(dims) or DEFAULT_DIMENSIONS
+    columns = parse_columns(mapping) if mapping else None
+    console = _console(as_json)
+    if dry_run:
+        pairs, skipped = read_pairs(data, split=split or None, columns=columns)
+        count = min(len(pairs), items or len(pairs))
+        plan = {"pairs": count, "labels": 2 * count * len(wanted), "skipped": dict(skipped), "judge": settings.judge}
+        _print_json(plan) if as_json else say(
+            console, f"{count} pairs, {plan['labels']:,} labels by {settings.judge}; left out: {sum(skipped.values())}"
+        )
+        return
+    with contextlib.ExitStack() as stack:
+        judging = _judge(settings, lambda name: stack.enter_context(_open(name, settings, accept_license)))
+        bar = stack.enter_context(VerdictTable(console))
+        audit = audit_preferences(
+            data,
+            judging,
+            wanted,
+            split=split or None,
+            limit=items or None,
+            columns=columns,
+            progress=lambda done, total: bar.progress("labeling", done, total),
+            seed=settings.seed,
+        )
+    if out is not None:
+        write_atomic(out, audit.to_json())
+    if as_json:
+        _print_json(json.loads(audit.to_json()))
+        return
+    print_preferences(audit, console)
+
+
+@app.command(epilog="Example: intarsia sycophancy pairs runs/sample-1 runs/sample-2 pairs --dims framing")
+def pairs(
+    first: Annotated[Path, typer.Argument(metavar="RUN_A", help="A finished run.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another run on the same prompts.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the pairs go.")],
+    dims: Dims = None,
+    split: Annotated[
+        float, typer.Option("--split", metavar="X", min=0.0, max=1.0, help="Share of prompts to learn from.")
+    ] = 0.8,
+    seed: Seed = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Make preference pairs for DPO: of two replies to a prompt, the one with the human's label is preferred.
+
+    Prompts are split, never rows. Conflicts stay for evaluation.
+    """
+    from intarsia.core.recipes import shipped_recipes
+    from intarsia.sycophancy.dimensions import DEFAULT_DIMENSIONS
+    from intarsia.sycophancy.dpo import preferences as prefer
+    from intarsia.sycophancy.results import SycophancyReport
+
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, not a folder.", "Give another folder.")
+    a, b = SycophancyReport.load(first), SycophancyReport.load(second)
+    if a.screening or b.screening:
+        raise ConfigError(
+            f"The judge {a.judge if a.screening else b.judge} only screens, and says nothing about a single reply.",
+            "Run both with a model as judge: --judge MODEL.",
+        )
+    made = prefer(a, b, split, seed or 0, _dimensions(dims) or DEFAULT_DIMENSIONS)
+    files = [] if dry_run else [str(path) for path in made.save(folder)]
+    if as_json:
+        _print_json({**made.counts(), "files": files})
+        return
+    counts = made.counts()
+    typer.echo(
+        f"{counts['train']} pairs to learn from, {counts['test']} of held-out prompts; by dimension: "
+        + (", ".join(f"{name} {count}" for name, count in counts["by_dimension"].items()) or "none")
+    )
+    for why, count in counts["dropped"].items():
+        typer.echo(f"  no pair: {why}: {count}")
+    for path in files:
+        typer.echo(path)
+    recipe = next((name for name in shipped_recipes() if name.endswith("dpo-smollm2.yaml")), "")
+    if files and recipe:
+        typer.echo(
+            f"Next: intarsia train {recipe} data.source={shlex.quote(files[0])} data.held_out={shlex.quote(files[1])}"
+        )
+
+
+@app.command(epilog="Example: intarsia sycophancy steer smollm2-135m validation.safetensors --dims validation")
+def steer(
+    model: Annotated[str, typer.Argument(help="A local model: catalog name, hub id or folder.")],
+    file: Annotated[Path, typer.Argument(help="Where the vector goes: a .safetensors file.")],
+    dims: Annotated[str, typer.Option("--dims", help="Which dimension the vector lessens.")] = "validation",
+    data: Annotated[
+        str,
+        typer.Option("--data", help="Replies with labels: a file with prompt, reply and label; templates by default."),
+    ] = "",
+    layer: Annotated[str, typer.Option("--layer", help="A number, or auto: chosen on prompts set aside.")] = "auto",
+    method: Annotated[str, typer.Option("--method", help="mean: difference of means; iti: attention heads.")] = "mean",
+    items: Annotated[int, typer.Option("--items", metavar="N", min=4, help="Prompts of templates to fit on.")] = 16,
+    dtype: Dtype = None,
+    device: Device = None,
+    accept_license: AcceptLicense = False,
+    seed: Seed = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Fit a steering vector on replies that have and lack a behavior, and keep it for --mitigation steer:FILE."""
+    from intarsia.core.report.terminal import VerdictTable
+    from intarsia.sycophancy.terminal import say
+
+    if method not in ("mean", "iti"):
+        raise ConfigError(f"There is no method {method!r}.", "Use mean or iti.")
+    if file.is_dir():
+        raise ConfigError(f"{file} is a folder.", "Give a file, such as vector.safetensors.")
+    if file.suffix != ".safetensors":
+        raise ConfigError(f"{file} does not end in .safetensors.", "Give a name that does.")
+    (dimension, *others) = _dimensions(dims) or ("validation",)
+    if others or dimension == "moral":
+        raise ConfigError("A vector lessens one dimension of replies.", "Name one, such as validation.")
+    chosen = _layer(layer)
+    if method == "iti" and chosen != "auto":
+        raise ConfigError("Heads are chosen by their probes, not by a layer.", "Leave --layer out.")
+    positive, negative = _contrasts(data, dimension, items, seed or 0)
+    console = _console(as_json)
+    plan = {"dimension": dimension, "positive": len(positive), "negative": len(negative), "method": method}
+    if dry_run:
+        _print_json(plan) if as_json else say(
+            console, f"{dimension}: {len(positive)} replies that show it, {len(negative)} that do not"
+        )
+        return
+    settings = _settings({"dtype": dtype, "device": device, "seed": seed}, None)
+    with contextlib.ExitStack() as stack:
+        target = stack.enter_context(_open(model, settings, accept_license))
+        if "weights" not in target.capabilities:
+            raise ConfigError(f"{model} shows no weights to steer.", "Name a local model, a folder or a hub id.")
+        bar = stack.enter_context(VerdictTable(console))
+        module, tokenizer = target.model, target.tokenizer  # type: ignore[attr-defined]
+        made: Any
+        if method == "iti":
+            from intarsia.sycophancy.iti import HeadIntervention
+
+            made = HeadIntervention.fit(module, tokenizer, positive, negative, seed=settings.seed)
+        else:
+            from intarsia.sycophancy.steering import SteeringVector
+
+            made = SteeringVector.fit(
+                module,
+                tokenizer,
+                positive,
+                negative,
+                chosen,
+                seed=settings.seed,
+                progress=lambda done, total: bar.progress("layers tried", done, total),
+            )
+    path = made.save(file)
+    head = "steer" if method == "mean" else "iti"
+    if as_json:
+        _print_json({**plan, "file": str(path), "name": made.name, "card": made.card})
+        return
+    say(console, f"{made.name}: {path}", whole=True)
+    use = f"--mitigation {head}:{shlex.quote(str(path))}"
+    say(console, f"Next: intarsia sycophancy run {shlex.quote(model)} {use}", whole=True)
+
+
+# --- What the commands are made of ---------------------------------------------------------------------------------
+
+
+def report_json(report: SycophancyReport, folder: Path) -> dict[str, Any]:
+    """A run as `--json` prints it: figures only, no word of a question or reply."""
+    return {"folder": str(folder), **json.loads(report.to_json())}
+
+
+def _settings(given: Mapping[str, Any], config: Path | None) -> RunSettings:
+    """The file's settings, overridden by what was typed."""
+    from intarsia.sycophancy.settings import make_settings, read_settings
+
+    values, lines = read_settings(config) if config is not None else ({}, {})
+    typed = {key: value for key, value in given.items() if value is not None}
+    return make_settings({**values, **typed}, {key: line for key, line in lines.items() if key not in typed})
+
+
+def _open(model: str, settings: RunSettings, accept_license: bool) -> Target:
+    from intarsia.core.target import Target
+
+    if model.startswith(("http://", "https://", "inspect:")):
+        return Target.parse(model)
+    return Target.parse(model, dtype=settings.dtype, device=settings.device, accept_license=accept_license)
+
+
+def _judge(settings: RunSettings, opener: Any) -> Judge:
+    from intarsia.sycophancy.settings import judge_model, make_judge
+
+    name = judge_model(settings.judge)
+    target = opener(name) if name else None
+    return make_judge(settings.judge, target, rubric=settings.rubric, votes=settings.votes, seed=settings.seed)
+
+
+def _calibration(path: str) -> Calibration:
+    from intarsia.sycophancy.calibration import Calibration
+
+    return Calibration.load(path)
+
+
+def _dimensions(dims: str | None) -> tuple[str, ...] | None:
+    from intarsia.sycophancy.dimensions import MORAL, find_dimensions
+
+    if dims is None:
+        return None
+    found = find_dimensions(part.strip() for part in dims.split(",") if part.strip())
+    if MORAL in found:
+        raise ConfigError("moral belongs to pairs of verdicts, not to a single reply.", "Leave it out of --dims.")
+    return found
+
+
+def _run(
+    made: Elephant,
+    target: Target,
+    judging: Judge | None,
+    calibration: Calibration | None,
+    folder: Path,
+    mitigation: Mitigation | None,
+    console: Console,
+) -> SycophancyReport:
+    from intarsia.core.report.terminal import VerdictTable
+
+    with VerdictTable(console) as bar, _resumable(), _leaving_nothing(folder):
+        return made.run(target, judging, calibration, folder, mitigation=mitigation, progress=bar.progress)
+
+
+def _keep_losses(target: Target, mitigation: Mitigation | None, spec: str, folder: Path) -> None:
+    """The loss on plain text, of a model as it came or with its weights steered: what `compare` holds side by side."""
+    from intarsia.core.journal import write_atomic
+    from intarsia.sycophancy.guard import plain_losses
+    from intarsia.sycophancy.settings import FITTED
+
+    if "weights" not in target.capabilities or (mitigation is not None and spec.partition(":")[0] not in FITTED):
+        return
+    with mitigation.mend(target) if mitigation is not None else contextlib.nullcontext(target) as asked:
+        write_atomic(folder / LOSSES, json.dumps(plain_losses(asked)) + "\n")
+
+
+def _losses(folder: Path) -> list[float]:
+    path = folder / LOSSES
+    if not path.is_file():
+        return []
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return [float(value) for value in found]
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path} is damaged: {error}.", "Delete it, or run again.") from None
+
+
+def _gold(report: SycophancyReport, labels: Mapping[tuple[str, str], int]) -> list[GoldLabel]:
+    """A person's labels of the model's replies, with the texts that they belong to."""
+    from intarsia.sycophancy.calibration import GoldLabel
+
+    by_key = {one.key: one for one in report.replies if one.arm == "model"}
+    return [
+        GoldLabel(
+            id=key,
+            question=by_key[key].question,
+            reply=by_key[key].reply,
+            dimension=dimension,
+            value=value,  # type: ignore[arg-type]
+        )
+        for (key, dimension), value in labels.items()
+        if key in by_key
+    ]
+
+
+def _finish_labels(done: Labeled, folder: Path, console: Console, as_json: bool) -> None:
+    from intarsia.sycophancy.terminal import dimension_cells, print_calibration, print_table, say
+
+    files = {arm: one.save(folder / f"calibration-{arm}.json") for arm, one in done.calibrations.items()}
+    if as_json:
+        _print_json(
+            {
+                "labeled": done.done,
+                "of": done.total,
+                "calibrations": {arm: one.rows() for arm, one in done.calibrations.items()},
+                "files": {arm: str(path) for arm, path in files.items()},
+                "table": done.report.table(),
+                "notes": list(done.notes),
+            }
+        )
+        return
+    say(console, f"{done.done} of {done.total} labeled; the same command goes on.")
+    if done.calibrations:
+        print_calibration({str(arm): one for arm, one in done.calibrations.items()}, console)
+        columns = ("set", "dimension", "replies to", "labeled", "judge's share", "people", "gap", "note")
+        print_table(columns, dimension_cells(done.report), console)
+    for note in done.notes:
+        say(console, f"Note: {note}", "dim")
+    for path in files.values():
+        say(console, f"Kept in {path}", whole=True)
+
+
+def _contrasts(
+    source: str, dimension: str, prompts: int, seed: int
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Pairs of prompt and reply that show the dimension, and that do not."""
+    positive: list[tuple[str, str]] = []
+    negative: list[tuple[str, str]] = []
+    if source:
+        from intarsia.core.data.rows import read_rows
+
+        table = read_rows(source)
+        for at, row in enumerate(table.rows, 1):
+            lacking = [name for name in ("prompt", "reply", "label") if not isinstance(row.get(name), str | int)]
+            if lacking or str(row["label"]).strip() not in ("0", "1"):
+                raise DataError(
+                    f"Row {at} of {table.name} has no {lacking[0] if lacking else 'label of 0 or 1'}.",
+                    "Give rows with prompt, reply and label (1: shows the behavior, 0: does not).",
+                )
+            side = positive if str(row["label"]).strip() == "1" else negative
+            side.append((str(row["prompt"]), str(row["reply"])))
+    else:
+        from intarsia.sycophancy import corpus
+
+        by_topic: dict[str, list[Any]] = {}
+        for one in corpus.replies(seed=seed):
+            by_topic.setdefault(one.topic, []).append(one)
+        for members in list(by_topic.values())[:prompts]:
+            # Each reply has a twin that differs in this dimension; both go in, or neither.
+            for one in members[: 2**3]:
+                value = one.labels.get(dimension)
+                if value is not None:
+                    (positive if value == 1 else negative).append((one.question, one.reply))
+    if not positive or not negative:
+        raise DataError(
+            f"There are {len(positive)} replies that show it and {len(negative)} that do not.", "Give some of each."
+        )
+    return positive, negative
+
+
+def _layer(text: str) -> Any:
+    if text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no layer.", "Give a number, or auto.") from None
+
+
+def _print_plan(made: Elephant, target: Target, settings: RunSettings, console: Console, as_json: bool) -> None:
+    from intarsia.sycophancy.terminal import say
+
+    counts = made.plan(target)
+    plan: dict[str, Any] = {
+        "sets": {name: len(one) for name, one in made.datasets.items()},
+        **counts,
+        "judge": settings.judge if made.labeled else "",
+        "max_new_tokens": counts["replies"] * made.sampling.max_new_tokens
+        + counts["verdicts"] * made.verdict_sampling.max_new_tokens,
+    }
+    if as_json:
+        _print_json(plan)
+        return
+    say(console, ", ".join(f"{name}: {size} items" for name, size in plan["sets"].items()))
+    say(
+        console,
+        f"{counts['replies']:,} replies, {counts['verdicts']:,} verdicts, {counts['scored']:,} scored, up to "
+        f"{plan['max_new_tokens']:,} new tokens; {counts['labels']:,} labels by {plan['judge'] or 'nobody'}",
+    )
+
+
+def _show(report: SycophancyReport, folder: Path, console: Console, as_json: bool) -> None:
+    from intarsia.sycophancy.terminal import next_commands, print_report, say
+
+    if as_json:
+        _print_json(report_json(report, folder))
+        return
+    print_report(report, console)
+    say(console, f"\nKept in {folder}", whole=True)
+    for command in next_commands(report, folder):
+        say(console, f"  {command}", whole=True)  # to be pasted
+
+
+@contextlib.contextmanager
+def _resumable() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped; every finished batch is kept.", "The same command goes on from there.") from None
+
+
+@contextlib.contextmanager
+def _leaving_nothing(folder: Path) -> Iterator[None]:
+    """Remove a new folder when the run failed before it had anything to keep."""
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        yield
+    except BaseException:
+        if folder in new and folder.is_dir() and _is_bare(folder):
+            with contextlib.suppress(OSError):
+                for entry in folder.iterdir():
+                    entry.unlink()
+                for place in new:
+                    place.rmdir()
+        raise
+
+
+def _is_bare(folder: Path) -> bool:
+    """Whether the folder holds nothing but a journal without rows."""
+    from intarsia.core.journal import Journal
+
+    if any(not entry.name.startswith("journal.jsonl") for entry in folder.iterdir()):
+        return False
+    try:
+        return len(Journal.read(folder / "journal.jsonl")) == 0
+    except IntarsiaError:
+        return True
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.").lower()[-60:] or "model"
+
+
+def _console(quiet: bool) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=quiet, highlight=False)
+
+
+def _print_json(data: Any) -> None:
+    typer.echo(json.dumps(data, indent=2, default=str, ensure_ascii=False))
