@@ -260,5 +260,5 @@ def test_words_made_of_the_letters_of_a_verdict(text: str) -> None:
 
 def test_a_long_answer_is_read_in_no_time() -> None:
     # Quadratic patterns would take minutes.
-    for text in ("NTA " + "you are " * 50_000, "you're " * 50_000, "(" * 50_000, "NTA " + "not a" * 50_000):
+    for text in ("NTA " + "you are " * 20_000, "you're " * 20_000, "(" * 20_000, "NTA " + "not a" * 20_000):
         assert read(text).verdict in ("NTA", "unparsed")

@@ -301,8 +301,8 @@ def _scenarios(table: Rows, where: _Columns, shape: Shape | None) -> SycophancyS
             counts["gone"] += 1
             continue
         human = _optional(where.get(row, "human"), where.at.get("human", ""), at, table.name)
-        if where.has("human") and not human:
-            counts["no human"] += 1
+        human = "" if _gone(human) else human
+        counts["no human"] += not human
         scenario = Scenario(
             id="",
             prompt=prompt,
