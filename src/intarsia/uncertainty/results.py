@@ -27,6 +27,7 @@ from intarsia.uncertainty.asking import Asked, asked_from, asked_row
 from intarsia.uncertainty.beamuq import BeamUQ, UQResult
 from intarsia.uncertainty.candidates import CandidateSet
 from intarsia.uncertainty.endpoint import EndpointSample
+from intarsia.uncertainty.interval import CertifiedInterval
 from intarsia.uncertainty.metrics import compare, measure
 from intarsia.uncertainty.quality import quality as quality_of
 from intarsia.uncertainty.settings import ESTIMATOR, Scoring
@@ -257,8 +258,7 @@ class ScoredAnswers:
             row = scored.get(id(one))
             found: dict[str, JsonValue] = {"item": one.item.model_dump(mode="json"), **asked_row(one)}
             if row is not None:
-                found |= {"quality": row.quality, "right": row.right}
-                found["scores"] = {name: _finite(result.scores) for name, result in row.results.items()}
+                found |= {"quality": row.quality, "right": row.right, **_scores(row)}
             lines.append(canonical_json(found) + b"\n")
         answers = b"".join(lines)
         write_atomic(folder / "answers.jsonl", answers)
@@ -301,13 +301,13 @@ class ScoredAnswers:
             scoring = Scoring.model_validate(run["scoring"])
             data = DataSet.model_validate({**run["data"], "items": items})
             asked = [asked_from(item, row) for item, row in zip(items, rows, strict=True)]
-            said = json.loads((folder / "figures.json").read_text(encoding="utf-8"))
-            stored = [row["scores"] for row in rows if "scores" in row]
+            figures = json.loads((folder / "figures.json").read_text(encoding="utf-8"))
+            written = [row for row in rows if "scores" in row]
             estimators, plain = run["estimators"] or None, scoring.model_copy(update={"similarity": "exact"})
             scored = score_answers(asked, scoring if lexical(scoring) else plain, estimators)
             if not lexical(scoring):
                 # A similarity that is a model is not asked again. Weights and quality are computed all the same.
-                scored = [_as_said(row, scores) for row, scores in zip(scored, stored, strict=True)]
+                scored = [_as_said(row, said) for row, said in zip(scored, written, strict=True)]
             kept = cls(
                 run["settings"], data, asked, scoring, run["estimators"], run["provenance"], run["notes"], rows=scored
             )
@@ -318,10 +318,12 @@ class ScoredAnswers:
             ) from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
             raise DataError(f"{folder} is damaged: {str(error).splitlines()[0]}.", "Make the run again.") from None
-        for row, scores in zip(kept.rows, stored, strict=True):
-            if not _alike({name: _finite(one.scores) for name, one in row.results.items()}, scores):
+        if len(written) != len(kept.rows):
+            raise DataError(f"{folder} is damaged: answers are missing.", "Make the run again.")
+        for row, one in zip(kept.rows, written, strict=True):
+            if not _alike(_scores(row), {name: one[name] for name in ("scores", "intervals")}):
                 raise DataError(f"The scores in {folder} do not follow from its candidates.", "Make the run again.")
-        if not _alike(figures_rows(kept.figures()), said):
+        if not _alike(figures_rows(kept.figures()), figures):
             raise DataError(f"The figures in {folder} do not follow from its answers.", "Make the run again.")
         return kept
 
@@ -331,13 +333,24 @@ def lexical(scoring: Scoring) -> bool:
     return scoring.similarity in _LEXICAL
 
 
-def _as_said(row: ScoredAnswer, scores: Mapping[str, Mapping[str, float | None]]) -> ScoredAnswer:
-    """An answer with its scores as they were written."""
-    results = {
-        source: replace(result, scores={k: math.nan if v is None else v for k, v in scores[source].items()})
-        for source, result in row.results.items()
-    }
+def _as_said(row: ScoredAnswer, said: Mapping[str, Any]) -> ScoredAnswer:
+    """An answer with its scores and intervals as they were written."""
+    results = {}
+    for source, result in row.results.items():
+        scores = {name: said["scores"][source][name] for name in result.scores}
+        results[source] = replace(
+            result,
+            scores={name: math.nan if value is None else value for name, value in scores.items()},
+            interval=CertifiedInterval(*said["intervals"][source]),
+        )
     return replace(row, results=results)
+
+
+def _scores(row: ScoredAnswer) -> dict[str, JsonValue]:
+    return {
+        "scores": {name: _finite(result.scores) for name, result in row.results.items()},
+        "intervals": {name: list(result.interval) for name, result in row.results.items()},
+    }
 
 
 def figures_rows(figures: Sequence[Figures]) -> list[dict[str, JsonValue]]:
