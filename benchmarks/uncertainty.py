@@ -34,6 +34,7 @@ import sys
 import time
 import venv
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -299,7 +300,7 @@ def report(
         if name in PEERS:
             rows[name]["prr_own_estimator"] = prr(right, [one["uncertainty"] for one in outcomes[name]]).value
             rows[name]["other_answers"] = sum(
-                said["answer"].strip() != answer.text.strip() for said, answer in zip(outcomes[name], answers)
+                one["answer"].strip() != answer.text.strip() for one, answer in zip(outcomes[name], answers)
             )
     result: dict[str, Any] = {
         "model": options.model,
@@ -325,9 +326,9 @@ def report(
         )
     for name in PEERS:
         if name in rows:
-            parts = ", ".join(f"{part} {spent:.3f}" for part, spent in rows[name]["parts"].items())
+            said = ", ".join(f"{part} {spent:.3f}" for part, spent in rows[name]["parts"].items())
             print(
-                f"  {name}: {parts} s/question; PRR of its own estimator {rows[name]['prr_own_estimator']:.2f}; "
+                f"  {name}: {said} s/question; PRR of its own estimator {rows[name]['prr_own_estimator']:.2f}; "
                 f"{rows[name]['other_answers']} other answers than ours"
             )
     if BEAM in names and HF_BEAM in names:
@@ -493,7 +494,7 @@ def serve(job: dict[str, Any]) -> int:
         places = order["places"]
         spent = dict.fromkeys(("greedy", "sampling", "estimator"), 0.0)
         groups = [[place] for place in places] if order["arm"] == PEER_ONE else [places]
-        measured = measure(lambda groups=groups, spent=spent: work(groups, spent))
+        measured = measure(partial(work, groups, spent))
         send({"outcomes": measured["found"], "seconds": spent, "mebibytes": measured["mebibytes"]})
     return 0
 

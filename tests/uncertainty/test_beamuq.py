@@ -190,7 +190,7 @@ def test_probabilities_without_end_tokens_certify_nothing() -> None:
 
 
 def test_low_mass_is_warned_of_or_mended(model: Any, tokenizer: Any) -> None:
-    flat = {"temperature": 4.0, "max_new_tokens": 4}
+    flat: dict[str, Any] = {"temperature": 4.0, "max_new_tokens": 4}
     warned = BeamUQ(model, tokenizer, **flat).score(PROMPTS)
     mended = BeamUQ(model, tokenizer, on_low_mass="hybrid", **flat).score(PROMPTS)
     hybrid = BeamUQ(model, tokenizer, candidates=Hybrid(m=10), **flat).score(PROMPTS)
@@ -206,7 +206,7 @@ def test_low_mass_is_warned_of_or_mended(model: Any, tokenizer: Any) -> None:
 
 
 def test_enough_mass_is_left_alone(model: Any, tokenizer: Any) -> None:
-    peaked = {"temperature": 0.2, "max_new_tokens": 3}
+    peaked: dict[str, Any] = {"temperature": 0.2, "max_new_tokens": 3}
     plain = BeamUQ(model, tokenizer, **peaked).score(PROMPTS)
     guarded = BeamUQ(model, tokenizer, on_low_mass="hybrid", **peaked).score(PROMPTS)
     assert all(one.mass > 0.5 and not one.warning for one in plain)
@@ -312,7 +312,12 @@ def test_a_real_model_gives_probabilities_of_its_own() -> None:
     questions = facts(3, tokenizer=tokenizer)
     # Prompts of unlike length: fewer examples for some, so that a batch is padded by much.
     prompts = [str(lay_out(questions, shots=shots)[place]) for place, shots in enumerate((0, 1, 4))]
-    options: dict[str, Any] = {"temperature": 0.5, "max_new_tokens": 6, "similarity": "jaccard"}
+    options: dict[str, Any] = {
+        "temperature": 0.5,
+        "max_new_tokens": 6,
+        "similarity": "jaccard",
+        "candidates": Beam(m=5),
+    }
     together = BeamUQ(model, tokenizer, **options).score(prompts)
     law = Law(model, tokenizer, temperature=0.5, max_new_tokens=6)
     for prompt, result in zip(prompts, together):

@@ -188,9 +188,8 @@ def test_more_rows_than_memory_holds_are_refused(model: Any, tokenizer: Any) -> 
 
 
 def test_numbers_of_numpy_are_numbers(model: Any, tokenizer: Any) -> None:
-    scorer = BeamUQ(
-        model, tokenizer, temperature=np.float32(0.5), max_new_tokens=np.int64(2), candidates=Beam(m=np.int64(2))
-    )  # type: ignore[arg-type]
+    options: dict[str, Any] = {"temperature": np.float32(0.5), "max_new_tokens": np.int64(2)}
+    scorer = BeamUQ(model, tokenizer, candidates=Beam(m=np.int64(2)), **options)  # type: ignore[arg-type]
     assert len(scorer.score(["ab"])) == 1
 
 
@@ -274,8 +273,9 @@ def test_nan_weights_are_reported(tokenizer: Any) -> None:
     ids=["empty", "nan", "above zero", "impossible", "more than all"],
 )
 def test_sets_that_cannot_be_are_refused(fields: dict[str, Any]) -> None:
+    made: dict[str, Any] = {"texts": ["a", "b"], "probabilities": [0.5, 0.3]}
     with pytest.raises(DataError) as error:
-        BeamUQ(random_law()).score_sets([_set(**{"texts": ["a", "b"], "probabilities": [0.5, 0.3]} | fields)])
+        BeamUQ(random_law()).score_sets([_set(**made | fields)])
     _says(error)
 
 
