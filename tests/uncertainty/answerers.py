@@ -29,8 +29,8 @@ def number(prompt: Prompt) -> int:
 
 
 def graded(n: int) -> tuple[float, ...]:
-    """From certain to guessing: the likeliest word has 0.95 down to 0.3, the others share the rest unevenly."""
-    top = 0.95 - 0.65 * (n % 20) / 19
+    """From certain to guessing: the likeliest word has 0.95 down to 0.4, the others share the rest unevenly."""
+    top = 0.95 - 0.55 * (n % 20) / 19
     rest = np.array([0.5, 0.25, 0.125, 0.0625, 0.03, 0.02, 0.0125]) * (1 - top)
     law = np.roll([top, *rest], n % len(WORDS))
     return tuple(law / law.sum())

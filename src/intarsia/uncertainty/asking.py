@@ -334,7 +334,8 @@ def protocol(scoring: Scoring, data: DataSet, seed: int) -> dict[str, Any]:
 def asked_row(asked: Asked) -> dict[str, Any]:
     """Plain data of a question's candidates, without the question."""
     return {
-        "sets": {name: set_row(one) for name, one in asked.sets.items()},
+        # A list: the first source decides, and JSON objects have no order.
+        "sets": [[name, set_row(one)] for name, one in asked.sets.items()],
         "beam_mass": asked.beam_mass,
         "warning": asked.warning,
         "error": asked.error,
@@ -343,7 +344,7 @@ def asked_row(asked: Asked) -> dict[str, Any]:
 
 def asked_from(item: Item, row: Any) -> Asked:
     """A question's candidates from what `asked_row` gave."""
-    sets = {str(name): set_from(one) for name, one in row["sets"].items()}
+    sets = {str(name): set_from(one) for name, one in row["sets"]}
     return Asked(item, sets, row["beam_mass"], row["warning"], row["error"])
 
 

@@ -121,9 +121,10 @@ def print_threshold(fitted: Threshold, console: Console) -> None:
 
 def _table(heads: Sequence[str], lines: Iterable[Sequence[str]], console: Console) -> None:
     if not console.is_terminal:
-        say(console, "\t".join(heads))
-        for line in lines:
-            say(console, "\t".join(line))
+        rows = [list(heads), *map(list, lines)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            say(console, "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         return
     from rich.table import Table
     from rich.text import Text
