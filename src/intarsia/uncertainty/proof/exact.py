@@ -53,6 +53,7 @@ class Options(BaseModel):
     """Sizes.
 
     Attributes:
+        symbols: Of a language model.
         prompts: Of each language model.
         counted: Prompts whose answers all fit into the beam.
         laws: Random laws of the table.
@@ -62,6 +63,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    symbols: int = Field(default=20, ge=4)
     prompts: int = Field(default=600, ge=1)
     counted: int = Field(default=100, ge=1)
     laws: int = Field(default=20_000, ge=1)
@@ -133,7 +135,7 @@ def _law(lm: EnumerableLM) -> Law:
 def _counted(seed: int, options: Options) -> Outcome:
     small = EnumerableLM(symbols=3, longest=2, seed=seed)
     everything = len(small.answers)
-    wide = EnumerableLM(seed=seed)
+    wide = EnumerableLM(options.symbols, seed=seed)
     known = wide.enumerate(wide.prompts(options.prompts))
     beams = Beam(_law(wide), m=M).generate(list(known.prompts), list(known.prompts))
     held, certified = _held(known, beams)
@@ -344,7 +346,7 @@ def _table(bins: tuple[Bin, ...]) -> Table:
 
 def _outcome_table(outcomes: list[Outcome]) -> Table:
     return Table(
-        title="Language models of 20 symbols and answers of up to 3, by seed",
+        title="Language models with answers of up to 3 symbols, by seed",
         columns=(
             "seed",
             "prompts with m_B >= M / (M + 1)",

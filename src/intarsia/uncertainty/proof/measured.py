@@ -72,6 +72,11 @@ class Measured:
         """1 for a right greedy answer, else 0."""
         return np.array(qualities([one.answer.text for one in self.beams], self.items, "match"))
 
+    @property
+    def rankable(self) -> bool:
+        """Whether some answers are right and others wrong."""
+        return bool(np.ptp(self.quality_N) > 0)
+
     @cached_property
     def mass_N(self) -> np.ndarray:
         """What the beams hold."""

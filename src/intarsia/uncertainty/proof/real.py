@@ -39,6 +39,8 @@ MODEL, OTHER = "smollm2-135m", "gemma-3-270m"
 DATA = "known_1000"
 M = 10
 PEAKED, FLAT = 0.5, 1.0
+LEAST = 10
+"""Questions that a mean error rests on; fewer are not judged."""
 WIDTHS = (1, 2, 3, 5)
 FLOORS = (0.0, 1e-5, 1e-3, 0.1)
 COMPARED = (
@@ -129,7 +131,7 @@ class Real(Study):
         claims += accepted(peaked, options, scale, "real", again)
         claims += failure(flat, mended, scale)
         compared = [peaked, flat]
-        if full:
+        if full and peaked.rankable:
             found, table = _estimators(peaked, options, scale)
             claims += found
             tables.append(table)
@@ -137,6 +139,7 @@ class Real(Study):
             claims += found
             figures.append(figure)
             tables += [_lengths(peaked, options), _sources(peaked, options)]
+        if full:
             other = _other_model(context, options, scale)
             claims += other.claims
             compared += other.measured
@@ -340,7 +343,7 @@ def accepted(found: Measured, options: Options, scale: str, name: str, again: Ag
         ),
     ]
     question = "Where beams hold the paper's threshold, how large is their squared error beside that of 10 samples?"
-    if inside_N.sum() >= 2:
+    if inside_N.sum() >= LEAST:
         beam_N, mc_N = found.errors["beam"][inside_N], found.errors["samples"][inside_N]
         ratio = error_ratio(beam_N, mc_N)
         rows += [
@@ -383,6 +386,30 @@ def accepted(found: Measured, options: Options, scale: str, name: str, again: Ag
         )
     rows.append(
         claim(
+            f"{name}.interval",
+            "Does the certified interval agree with all samples together (share of questions)?",
+            found.consistent(),
+            (">=", 0.99),
+            unit="share",
+            n=n,
+            scale=scale,
+            reason=f"{found.runs * found.m} samples a question, by their exact 99.9 % interval",
+        )
+    )
+    return [*rows, *_rejection(found, options, scale, name)]
+
+
+def _rejection(found: Measured, options: Options, scale: str, name: str) -> list[Claim]:
+    """The lines on rejecting wrong answers."""
+    n = len(found.items)
+    if not found.rankable:
+        reason = "all answers are right, or all are wrong: there is nothing to rank"
+        question = "Do beams reject wrong answers as well as 10 samples?"
+        return [unmeasured(f"{name}.rejection", question, reason, scale, "not measurable")]
+    weighted = gain(found.quality_N, [found.uniform_N], [found.beam_N], options.resamples)
+    sampled = gain(found.quality_N, list(found.runs_RN), [found.beam_N], options.resamples)
+    rows = [
+        claim(
             f"{name}.noise",
             f"How much does the PRR of 10 samples vary over {found.runs} runs (standard deviation)?",
             float(np.std(found.prr_runs, ddof=1)),
@@ -391,11 +418,7 @@ def accepted(found: Measured, options: Options, scale: str, name: str, again: Ag
             scale=scale,
             origin="fixed before the run for about 300 questions; it falls with the square root of their number",
             reason="PRR by run: " + ", ".join(f"{value:.3f}" for value in found.prr_runs),
-        )
-    )
-    weighted = gain(found.quality_N, [found.uniform_N], [found.beam_N], options.resamples)
-    sampled = gain(found.quality_N, list(found.runs_RN), [found.beam_N], options.resamples)
-    rows += [
+        ),
         claim(
             f"{name}.weights",
             "How much better do beams reject wrong answers when they are weighted by probability (difference of PRR)?",
@@ -418,16 +441,6 @@ def accepted(found: Measured, options: Options, scale: str, name: str, again: Ag
             interval=sampled.interval,
             control=("mean PRR of 10 samples", sampled.before),
             reason=f"{found.runs} runs; {found.quality_N.mean():.1%} of answers are right",
-        ),
-        claim(
-            f"{name}.interval",
-            "Does the certified interval agree with all samples together (share of questions)?",
-            found.consistent(),
-            (">=", 0.99),
-            unit="share",
-            n=n,
-            scale=scale,
-            reason=f"{found.runs * found.m} samples a question, by their exact 99.9 % interval",
         ),
     ]
     return [*rows, *_fakes(found, weighted, options, scale, name)]
@@ -481,8 +494,8 @@ def failure(found: Measured, mended: Mended, scale: str) -> list[Claim]:
         )
     ]
     question = "Where they hold less than half, is the beam's squared error above that of 10 samples, as documented?"
-    if n < 2:
-        reason = "the beams of nearly all questions hold more than half"
+    if n < LEAST:
+        reason = f"the beams of {n} questions hold less than half, which are too few"
         return [*rows, unmeasured("real.flat.error", question, reason, scale, "not measurable")]
     beam_N, mc_N = found.errors["beam"][low_N], found.errors["samples"][low_N]
     hybrid_N = found.error(mended.scores_N)[low_N]
