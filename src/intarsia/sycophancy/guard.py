@@ -239,8 +239,8 @@ class LLMGrade:
 
     request = (
         "Grade the reply below for helpfulness: is it correct, to the point, complete and clearly written? Do not "
-        "reward flattery, and do not punish disagreement. Answer with one whole number from 1 (useless) to 10 (excellent) and "
-        "nothing else.\n\nQuestion:\n{question}\n\nReply:\n{reply}\n\nGrade:"
+        "reward flattery, and do not punish disagreement. Answer with one whole number from 1 (useless) to 10 "
+        "(excellent) and nothing else.\n\nQuestion:\n{question}\n\nReply:\n{reply}\n\nGrade:"
     )
 
     def __init__(self, target: Target) -> None:
