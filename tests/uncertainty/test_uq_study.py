@@ -170,7 +170,7 @@ def test_a_killed_study_goes_on_to_the_same_body(tmp_path: Path) -> None:
     whole = run(whole_target, options={"m": 3})
 
     def kill(count: int) -> None:
-        if count == 4:
+        if count == 2:
             raise KeyboardInterrupt
 
     with Journal(tmp_path / "j.jsonl") as journal, pytest.raises(KeyboardInterrupt):

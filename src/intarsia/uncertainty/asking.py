@@ -7,7 +7,7 @@ A question that cannot be answered (too long for the model's window, refused by 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,16 @@ from intarsia.core.errors import BackendError, ConfigError, DataError
 from intarsia.core.journal import Journal, content_key
 from intarsia.core.sampling import Sampling
 from intarsia.core.target import Capability, Completion, Progress, Prompt, Target
+from intarsia.uncertainty.beam import BeamWalk
 from intarsia.uncertainty.candidates import Answer, CandidateSet
 from intarsia.uncertainty.endpoint import EndpointSample
 from intarsia.uncertainty.generator import Generator, generate_together
-from intarsia.uncertainty.interval import low_mass, mass_warning
-from intarsia.uncertainty.law import Law
+from intarsia.uncertainty.hybrid import Fallback
+from intarsia.uncertainty.interval import mass_warning
+from intarsia.uncertainty.law import Law, Prefill
 from intarsia.uncertainty.prompting import prompt, same_task
 from intarsia.uncertainty.settings import Scoring, Source
+from intarsia.uncertainty.walk import Walker
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,8 @@ def _grown(
 ) -> list[Asked]:
     law = Law.of(target, temperature=scoring.temperature, stops=scoring.stops, max_new_tokens=scoring.limit(data))
     generators = [scoring.generator(source, seed).bind(law) for source in sources]
+    if scoring.on_low_mass == "hybrid" and list(sources) == ["beam"]:
+        generators = [WatchedFallback(beam=generators[0], rule=scoring.low_mass, seed=seed)]  # type: ignore[arg-type]
     made: list[Asked | None] = [None] * len(prompts)
     for at, one in enumerate(prompts):
         try:
@@ -182,7 +187,7 @@ def _grown(
         rows: list[Any] = [journal.get(name) if journal is not None else None for name in names]
         if any(row is None for row in rows):
             # Neighbors in a batch shift an answer's last bits, so a batch is made whole.
-            rows = _batch(generators, [prompts[at] for at in places], [keys[at] for at in places], scoring, seed)
+            rows = _batch(generators, [prompts[at] for at in places], [keys[at] for at in places], scoring)
             if journal is not None:
                 journal.append(dict(zip(names, rows, strict=True)))
         for at, row in zip(places, rows, strict=True):
@@ -194,23 +199,43 @@ def _grown(
 
 
 def _batch(
-    generators: Sequence[Generator], prompts: Sequence[Prompt], keys: Sequence[str], scoring: Scoring, seed: int
+    generators: Sequence[Generator], prompts: Sequence[Prompt], keys: Sequence[str], scoring: Scoring
 ) -> list[dict[str, Any]]:
     """Candidates of one batch, as rows of a journal."""
     names = [generator.name for generator in generators]
-    found = [dict(zip(names, sets, strict=True)) for sets in generate_together(generators, prompts, keys)]
-    masses = [sets["beam"].mass if "beam" in sets else None for sets in found]
-    warnings = ["" if mass is None else mass_warning(mass, scoring.m, scoring.low_mass) for mass in masses]
-    if scoring.on_low_mass == "hybrid" and names == ["beam"] and scoring.m > 1:
-        poor = [at for at, mass in enumerate(masses) if low_mass(mass or 0.0, scoring.m, scoring.low_mass)]
-        hybrid = scoring.generator("hybrid", seed).bind(generators[0].law)  # type: ignore[arg-type]
-        mended = hybrid.generate([prompts[at] for at in poor], [keys[at] for at in poor])
-        for at, one in zip(poor, mended, strict=True):
-            found[at] = {"beam": one}
-            held = f"The beams hold {masses[at]:.0%} of the probability"
-            warnings[at] = f"{held}: scored from {one.exact} beams and {len(one.texts) - one.exact} samples."
-    blank = Item(id="", question="")
-    return [asked_row(Asked(blank, *parts)) for parts in zip(found, masses, warnings, strict=True)]
+    rows = []
+    for key, found in zip(keys, generate_together(generators, prompts, keys), strict=True):
+        sets = dict(zip(names, found, strict=True))
+        beams = sets.get("beam")
+        mass = None if beams is None else beams.mass
+        if isinstance(generators[0], WatchedFallback):
+            mass = generators[0].masses[key]
+        warning = "" if mass is None else mass_warning(mass, scoring.m, scoring.low_mass)
+        if beams is not None and beams.kind == "hybrid":
+            samples = len(beams.texts) - beams.exact
+            held = f"The beams hold {mass:.0%} of the probability"
+            warning = f"{held}: scored from {beams.exact} of them and {samples} samples."
+        rows.append(asked_row(Asked(Item(id="", question=""), sets, mass, warning)))
+    return rows
+
+
+@dataclass
+class WatchedFallback(Fallback):
+    """A fall-back that keeps what the beams held, also where they gave way.
+
+    Attributes:
+        masses: Probability that the beams held together, by key.
+    """
+
+    masses: dict[str, float] = field(default_factory=dict)
+
+    def collect(self, prefill: Prefill, walkers: Sequence[Walker], keys: Sequence[str]) -> list[CandidateSet]:
+        """See `Fallback.collect`."""
+        search = walkers[0]
+        assert isinstance(search, BeamWalk)
+        for place, key in enumerate(keys):
+            self.masses[key] = min(1.0, float(np.exp([path.logprob for path in search.paths(place)]).sum()))
+        return super().collect(prefill, walkers, keys)
 
 
 # --- From an endpoint ------------------------------------------------------------------------------------------------
