@@ -25,7 +25,7 @@ from intarsia.uncertainty.proof.measured import Measured, error_ratio, gain, mea
 from intarsia.uncertainty.proof.real import Again, Mended, Options, Real, accepted, failure
 
 RUNS, M = 5, 10
-OPTIONS = Options(resamples=49, shuffles=3)
+OPTIONS = Options(resamples=29, shuffles=3)
 
 
 def made_set(kind: str, texts: Sequence[str], probs: np.ndarray, answer: str) -> CandidateSet:
@@ -43,7 +43,7 @@ def hash_of(text: str) -> int:
 @pytest.fixture(scope="module")
 def measured() -> Measured:
     """Beams and samples of a model that knows the laws of a fact table."""
-    table = FactTable(0, 60)
+    table = FactTable(0, 40)
     rng = np.random.default_rng(0)
     beams, samples = [], []
     for fact in table.facts:
@@ -92,7 +92,7 @@ def test_errors_are_held_against_samples_that_were_not_used(measured: Measured) 
     bins = measured.bins()
     assert sum(one.n for one in bins) == len(measured.items)
     assert bins[-1].errors["beam"] < 0.5 * bins[-1].errors["samples"] < bins[-1].errors["equal weights"]
-    truth_N = np.array([1 - fact.probs_P[0] for fact in FactTable(0, 60).facts])
+    truth_N = np.array([1 - fact.probs_P[0] for fact in FactTable(0, 40).facts])
     # What the beams do not hold is all that they can be wrong about.
     assert (np.abs(measured.beam_N - truth_N) <= 1 - measured.mass_N + 1e-9).all()
 

@@ -12,6 +12,7 @@ from intarsia.core.journal import Journal
 from intarsia.core.study import Context
 from intarsia.uncertainty.proof import taught
 from intarsia.uncertainty.proof.fact_table import FactTable
+from intarsia.uncertainty.proof.facts_model import train_facts
 from intarsia.uncertainty.proof.taught import WIDTHS, Options, Scores, Taught, judged
 
 OPTIONS = Options(subjects=3, steps=4, resamples=19)
@@ -75,3 +76,29 @@ def test_a_resumed_run_trains_and_asks_nothing_again(tmp_path: Path, monkeypatch
     assert result.claim("facts.learned").state == "fail"
     assert "facts.learned" in result.headline
     assert [series.name for series in result.figures[0].series] == ["beams", "samples"]
+
+
+def test_a_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    whole, file = train_facts(5, subjects=1, steps=60), tmp_path / "training.pt"
+
+    class Killed(Exception):
+        pass
+
+    def kill(done: int, total: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        train_facts(5, subjects=1, steps=60, progress=kill, checkpoint=file)
+    assert file.is_file()
+    seen: list[int] = []
+    resumed = train_facts(5, subjects=1, steps=60, progress=lambda done, total: seen.append(done), checkpoint=file)
+    assert seen == [60]
+    assert not file.exists()
+    np.testing.assert_array_equal(resumed.logprobs(whole.table.facts), whole.logprobs(whole.table.facts))
+    assert resumed.training.losses == whole.training.losses
+    # Damage, and a file of another training, are begun anew.
+    file.write_bytes(b"no checkpoint")
+    again = train_facts(5, subjects=1, steps=2, checkpoint=file)
+    np.testing.assert_array_equal(
+        again.logprobs(whole.table.facts), train_facts(5, subjects=1, steps=2).logprobs(whole.table.facts)
+    )

@@ -172,7 +172,12 @@ class FactsModel:
 
 
 def train_facts(
-    seed: int = 0, *, subjects: int = SUBJECTS, steps: int = STEPS, progress: Progress | None = None
+    seed: int = 0,
+    *,
+    subjects: int = SUBJECTS,
+    steps: int = STEPS,
+    progress: Progress | None = None,
+    checkpoint: str | Path | None = None,
 ) -> FactsModel:
     """Teach a model a fact table; the same arguments give the same weights on the same machine.
 
@@ -185,9 +190,12 @@ def train_facts(
         subjects: Of the table; there are three questions to each.
         steps: Of batches of 48 questions. The learning rate falls to 0 over them.
         progress: Called with (done, total) every 50 steps.
+        checkpoint: A file that is written every 50 steps, from which the same call goes on to the same weights. It is
+            removed at the end.
 
     Raises:
         ConfigError: The number of steps or subjects makes no sense.
+        BackendError: The checkpoint cannot be written.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -201,7 +209,8 @@ def train_facts(
     tails = [[place for place in range(len(fact.answers)) if place not in fact.plausible] for fact in facts]
     every = [_rows(ids, [(fact, answer) for answer in fact.answers]) for fact in facts]
     rng = np.random.default_rng([seed, subjects, 2])
-    started, losses, threads = time.perf_counter(), [], torch.get_num_threads()
+    started, threads = time.perf_counter(), torch.get_num_threads()
+    losses: list[float] = []
     # Tiny matrices gain nothing from threads, and sums over one thread come out the same every time.
     torch.set_num_threads(1)
     try:
@@ -216,7 +225,12 @@ def train_facts(
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
             order: list[int] = []
             total = 0.0
-            for step in range(steps):
+            parts_of_state = (model, optimizer, schedule)
+            kept = None if checkpoint is None else _Kept(Path(checkpoint), (FORMAT, seed, subjects, steps))
+            begin = 0
+            if kept is not None and (found := kept.read(parts_of_state)) is not None:
+                begin, order, losses, rng.bit_generator.state = found
+            for step in range(begin, steps):
                 while len(order) < size:
                     order += rng.permutation(len(facts)).tolist()
                 chosen, order = order[:size], order[size:]
@@ -239,6 +253,8 @@ def train_facts(
                 if (step + 1) % LOGGED == 0 or step + 1 == steps:
                     losses.append(total / (step % LOGGED + 1))
                     total = 0.0
+                    if kept is not None:
+                        kept.write(parts_of_state, (step + 1, order, losses, rng.bit_generator.state))
                     if progress is not None:
                         progress(step + 1, steps)
     finally:
@@ -246,7 +262,55 @@ def train_facts(
     tokenizer = word_tokenizer(tuple(ids), pad=SPECIAL[PAD], end=SPECIAL[END], unknown=SPECIAL[2])
     seconds = time.perf_counter() - started
     training = Training(seed=seed, subjects=subjects, steps=steps, losses=tuple(losses), seconds=seconds)
+    if kept is not None:
+        kept.path.unlink(missing_ok=True)
     return FactsModel(model.eval(), tokenizer, training)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A training under way, in a file.
+
+    Attributes:
+        path: The file.
+        settings: What the training depends on; a file of another one is not used.
+    """
+
+    path: Path
+    settings: tuple[int, ...]
+
+    def read(self, parts: Sequence[Any]) -> tuple[int, list[int], list[float], Any] | None:
+        """Put the parts back to where they were; None where there is no such file, or a damaged one."""
+        import torch
+
+        try:
+            # Tensors, numbers and lists only: nothing in it is executed.
+            there = torch.load(self.path, weights_only=True)
+            if tuple(there["settings"]) != self.settings:
+                return None
+            begin, order, losses, state = there["rest"]
+            for part, values in zip(parts, there["parts"], strict=True):
+                part.load_state_dict(values)
+        except FileNotFoundError:
+            return None
+        except Exception:  # the libraries have errors of their own for damage of many kinds
+            self.path.unlink(missing_ok=True)
+            return None
+        return begin, order, losses, state
+
+    def write(self, parts: Sequence[Any], rest: tuple[int, list[int], list[float], Any]) -> None:
+        """The file holds all of it or what it held before."""
+        import torch
+
+        partial = self.path.with_name(self.path.name + ".partial")
+        try:
+            torch.save(
+                {"settings": list(self.settings), "rest": list(rest), "parts": [part.state_dict() for part in parts]},
+                partial,
+            )
+            os.replace(partial, self.path)
+        except (OSError, RuntimeError) as error:
+            raise BackendError(f"Writing {self.path} failed: {error}.", "Free some space there.") from error
 
 
 def _rate(step: int, steps: int) -> float:

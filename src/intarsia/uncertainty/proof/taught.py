@@ -158,7 +158,13 @@ def _trained(context: Context, seed: int, options: Options) -> FactsModel:
         if folder.is_dir():
             return FactsModel.load(folder)
     progress = context.report_progress(f"teaching, seed {seed}")
-    made = train_facts(seed, subjects=options.subjects, steps=options.steps, progress=progress)
+    made = train_facts(
+        seed,
+        subjects=options.subjects,
+        steps=options.steps,
+        progress=progress,
+        checkpoint=None if folder is None else folder.with_name(f"{folder.name}.pt"),
+    )
     if folder is not None:
         made.save(folder)
     return made
