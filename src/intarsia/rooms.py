@@ -117,6 +117,8 @@ ROOMS: tuple[Room, ...] = (
         paper="arXiv:2512.09538",
         venue="ICLR 2026",
         summary="Says which short answers to distrust, from beams instead of random samples.",
+        commands="intarsia.uncertainty.commands:app",
+        audit_studies=("intarsia.uncertainty.study:Uncertainty",),
     ),
     Room(
         name="knowledge",

@@ -19,7 +19,7 @@ from intarsia import cli
 from intarsia.core.data import content_hash
 from intarsia.core.errors import IntarsiaError
 from intarsia.core.target import Target
-from intarsia.uncertainty import commands, question_sets
+from intarsia.uncertainty import commands, question_sets, rejection, results
 from intarsia.uncertainty.settings import Scoring, UncertaintySettings
 from intarsia.uncertainty.threshold import Threshold
 from tests.uncertainty.answerers import WORDS, Server, TableTarget, graded, lawful, questions
@@ -68,6 +68,13 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return code, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested here are the files and words around the figures."""
+    monkeypatch.setattr(results, "RESAMPLES", 199)
+    monkeypatch.setattr(rejection, "RESAMPLES", 99)
 
 
 @pytest.fixture

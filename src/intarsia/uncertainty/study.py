@@ -21,7 +21,6 @@ from intarsia.uncertainty.asking import ask_set, default_source, prompts_of, tem
 from intarsia.uncertainty.estimators import ESTIMATORS
 from intarsia.uncertainty.results import lexical, score_answers
 from intarsia.uncertainty.settings import BASELINE, ESTIMATOR, OnLowMass, Scoring, Source, nearest
-from intarsia.uncertainty.threshold import fit_threshold
 from intarsia.uncertainty.verdicts import Finding
 
 ITEMS = {"smoke": 20, "quick": 80, "standard": 300, "full": 1000}
@@ -250,6 +249,8 @@ def _find(context: Context, options: UncertaintyOptions, target: Target, source:
 
 def _abstain(model: str, found: Finding, context: Context, options: UncertaintyOptions) -> Remedy:
     """The threshold for the lowest risk that these answers allow to be promised, and the command that applies it."""
+    from intarsia.uncertainty.threshold import fit_threshold
+
     goal, said = f"--coverage {GIVEN}", f"Withhold the {1 - GIVEN:.0%} least certain answers"
     own = found.name == "own"
     if not found.trouble and not own:

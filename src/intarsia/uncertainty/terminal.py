@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from intarsia.core.report.clean import one_line, printable
 from intarsia.core.report.numbers import show_p
 from intarsia.uncertainty.results import ANSWER_ONLY, METRICS, REFERENCE, Figures, ScoredAnswer, ScoredAnswers
-from intarsia.uncertainty.threshold import Threshold
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from intarsia.uncertainty.threshold import Threshold
 
 MOST_ROWS = 40
 """Answers that are shown; a folder holds them all."""
