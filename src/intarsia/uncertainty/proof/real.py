@@ -22,6 +22,7 @@ from intarsia.core.target import Prompt, Target
 from intarsia.uncertainty import question_sets
 from intarsia.uncertainty.beam import Beam
 from intarsia.uncertainty.beamuq import BeamUQ
+from intarsia.uncertainty.candidates import CandidateSet
 from intarsia.uncertainty.diverse import DiverseBeam
 from intarsia.uncertainty.estimators import candidate_weights
 from intarsia.uncertainty.facts import facts
@@ -126,7 +127,7 @@ class Real(Study):
             flat_asked = asked.head(options.flat_full if full else options.flat)
             flat_law = _law(target, FLAT, asked)
             flat = _measured(context, flat_law, flat_asked, options)
-            mended = _mended(context, flat_law, flat_asked)
+            mended = _mended(context, flat_law, flat_asked, flat.beams)
         scale = context.scale
         claims += accepted(peaked, options, scale, "real", again)
         claims += failure(flat, mended, scale)
@@ -279,7 +280,7 @@ class Mended:
     switched_N: np.ndarray
 
 
-def _mended(context: Context, law: TokenLaw, asked: Asked) -> Mended:
+def _mended(context: Context, law: TokenLaw, asked: Asked, found: Sequence[CandidateSet]) -> Mended:
     beams = Beam(law, m=M)
     warns = BeamUQ(law, similarity=SIMILARITY, estimators=["dissimilarity"], candidates=beams)
     mends = BeamUQ(law, similarity=SIMILARITY, estimators=["dissimilarity"], candidates=beams, on_low_mass="hybrid")
@@ -289,17 +290,14 @@ def _mended(context: Context, law: TokenLaw, asked: Asked) -> Mended:
         part = slice(start, start + BATCH)
         known = [None if context.journal is None else context.journal.get(key) for key in keys[part]]
         if any(row is None for row in known):
-            found = mends.score(asked.prompts[part], asked.ids[part])
-            said = warns.score(asked.prompts[part], asked.ids[part])
-            known = [
-                [one.scores["dissimilarity"], bool(plain.warning), one.candidates.kind == "hybrid"]
-                for one, plain in zip(found, said, strict=True)
-            ]
+            scored = mends.score(asked.prompts[part], asked.ids[part])
+            known = [[one.scores["dissimilarity"], one.candidates.kind == "hybrid"] for one in scored]
             if context.journal is not None:
                 context.journal.append(dict(zip(keys[part], known, strict=True)))
         rows += known
         context.progress("beams that hold too little", len(rows), len(keys))
-    return Mended(*(np.array([row[place] for row in rows]) for place in range(3)))
+    warned = [bool(one.warning) for one in warns.score_sets(found)]
+    return Mended(np.array([row[0] for row in rows]), np.array(warned), np.array([row[1] for row in rows]))
 
 
 # --- Accept lines ----------------------------------------------------------------------------------------------------
