@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from intarsia.core.data import DataSet, Item
 from intarsia.core.errors import ConfigError, DataError
+from intarsia.core.journal import Journal
 from intarsia.core.study import Remedy, canonical_json
-from intarsia.uncertainty.asking import Asked, asked_from, asked_row
+from intarsia.uncertainty.asking import Asked, ask_set, asked_from, asked_row
 from intarsia.uncertainty.candidates import Answer, CandidateSet
 from intarsia.uncertainty.metrics import wrong_caught
 from intarsia.uncertainty.rejection import rejection_figure
@@ -336,3 +337,38 @@ def test_a_file_that_is_no_threshold_is_refused(tmp_path: Path, content: str | N
     with pytest.raises(DataError, match=said) as caught:
         Threshold.load(path)
     assert caught.value.hint
+
+
+# --- On a real, tiny model -------------------------------------------------------------------------------------------
+
+
+def test_a_question_that_no_window_holds_is_left_out_and_batches_are_resumed_bit_for_bit(
+    tmp_path: Path, tiny_model: object, tiny_tokenizer: object
+) -> None:
+    from intarsia.core.local import LocalTarget
+
+    target = LocalTarget(tiny_model, tiny_tokenizer, "tiny", batch_rows=12)
+    items = [Item(id=f"i{n}", question=f"{'fox ' * (n % 5)}{n}?", answer="x", kind="word") for n in range(9)]
+    items.insert(4, Item(id="long", question="dog " * 3000, answer="x", kind="word"))
+    data = DataSet(name="set", items=tuple(items), sha256="0" * 64)
+    scoring = Scoring(m=3, max_new_tokens=3, stops=(), on_low_mass="hybrid", style="plain")
+    with Journal(tmp_path / "whole.jsonl") as journal:
+        whole = ask_set(target, data, scoring, ["beam"], journal=journal)
+        kept = list(journal.keys())
+        (lost,) = [one for one in whole if one.error]
+        assert lost.item.id == "long"
+        assert not lost.sets
+        assert len(kept) == 9
+        with Journal(tmp_path / "part.jsonl") as part:
+            part.append({key: journal.get(key) for key in kept[:4]})
+    with Journal(tmp_path / "part.jsonl") as part:
+        resumed = ask_set(target, data, scoring, ["beam"], journal=part)
+    assert [asked_row(one) for one in resumed] == [asked_row(one) for one in whole]
+    # A random model is flat: what three beams hold is known, and they gave way to samples.
+    for one in whole:
+        if one.sets:
+            assert one.beam_mass is not None
+            assert (one.sets["beam"].kind == "hybrid") == (one.beam_mass < 0.5)
+            assert ("scored from" in one.warning) == (one.beam_mass < 0.5)
+            assert one.sets["beam"].mass <= one.beam_mass + 1e-6
+    assert any(one.sets and one.sets["beam"].kind == "hybrid" for one in whole)

@@ -602,7 +602,6 @@ def _run(
 
 def _stored(file: str, asked: DataSet, settings: UncertaintySettings, target: Target) -> list[Asked]:
     from intarsia.uncertainty.asking import Asked, keys_of, prompts_of
-    from intarsia.uncertainty.interval import mass_warning
     from intarsia.uncertainty.stored import Stored
 
     source = Stored(file)
@@ -616,8 +615,7 @@ def _stored(file: str, asked: DataSet, settings: UncertaintySettings, target: Ta
         if one is None:
             made.append(Asked(item, {}, error=f"{file} holds nothing for {item.id!r}."))
             continue
-        warning = mass_warning(one.mass, max(1, len(one.texts)), settings.low_mass) if one.exact else ""
-        made.append(Asked(item, {"stored": one}, one.mass if one.exact else None, warning))
+        made.append(Asked(item, {"stored": one}, one.mass if one.exact else None))
     if not any(one.sets for one in made):
         raise DataError(made[0].error, "Store candidates under the questions' ids, or with their prompts.")
     return made
