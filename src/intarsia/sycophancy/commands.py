@@ -252,7 +252,17 @@ def label(
     if take is not None:
         done = labeling.import_page(folder, take, annotator="" if annotator == "me" else annotator, **options)
     else:
-        done = labeling.label_in_terminal(folder, annotator=annotator, write=lambda line: typer.echo(line), **options)
+
+        def read(prompt: str) -> str:
+            typer.echo(prompt, nl=False, err=as_json)
+            line = typer.get_text_stream("stdin").readline()
+            if not line:
+                raise EOFError
+            return line
+
+        done = labeling.label_in_terminal(
+            folder, annotator=annotator, read=read, write=lambda line: typer.echo(line, err=as_json), **options
+        )
     _finish_labels(done, folder, _console(as_json), as_json)
 
 
@@ -491,14 +501,15 @@ def pairs(
 def steer(
     model: Annotated[str, typer.Argument(help="A local model: catalog name, hub id or folder.")],
     file: Annotated[Path, typer.Argument(help="Where the vector goes: a .safetensors file.")],
-    dims: Annotated[str, typer.Option("--dims", help="Which dimension the vector lessens.")] = "validation",
+    dims: Annotated[
+        str, typer.Option("--dims", help="Lessen one dimension only, by templates; all three at once by default.")
+    ] = "",
     data: Annotated[
-        str,
-        typer.Option("--data", help="Replies with labels: a file with prompt, reply and label; templates by default."),
+        str, typer.Option("--data", help="Replies of your own: a file with prompt, reply and label (1 shows it).")
     ] = "",
     layer: Annotated[str, typer.Option("--layer", help="A number, or auto: chosen on prompts set aside.")] = "auto",
     method: Annotated[str, typer.Option("--method", help="mean: difference of means; iti: attention heads.")] = "mean",
-    items: Annotated[int, typer.Option("--items", metavar="N", min=4, help="Prompts of templates to fit on.")] = 16,
+    items: Annotated[int, typer.Option("--items", metavar="N", min=4, help="Most prompts to fit on.")] = 24,
     dtype: Dtype = None,
     device: Device = None,
     accept_license: AcceptLicense = False,
@@ -516,18 +527,21 @@ def steer(
         raise ConfigError(f"{file} is a folder.", "Give a file, such as vector.safetensors.")
     if file.suffix != ".safetensors":
         raise ConfigError(f"{file} does not end in .safetensors.", "Give a name that does.")
-    (dimension, *others) = _dimensions(dims) or ("validation",)
-    if others or dimension == "moral":
-        raise ConfigError("A vector lessens one dimension of replies.", "Name one, such as validation.")
+    named = _dimensions(dims or None) or ("",)
+    if len(named) > 1:
+        raise ConfigError("A vector lessens one dimension, or all three at once.", "Name one, or leave --dims out.")
+    dimension = named[0]
+    if dimension and data:
+        raise ConfigError("The labels of your own replies say what the vector lessens.", "Leave --dims out.")
     chosen = _layer(layer)
     if method == "iti" and chosen != "auto":
         raise ConfigError("Heads are chosen by their probes, not by a layer.", "Leave --layer out.")
     positive, negative = _contrasts(data, dimension, items, seed or 0)
     console = _console(as_json)
-    plan = {"dimension": dimension, "positive": len(positive), "negative": len(negative), "method": method}
+    plan = {"dimension": dimension or "all", "positive": len(positive), "negative": len(negative), "method": method}
     if dry_run:
         _print_json(plan) if as_json else say(
-            console, f"{dimension}: {len(positive)} replies that show it, {len(negative)} that do not"
+            console, f"{plan['dimension']}: {len(positive)} replies that show it, {len(negative)} that do not"
         )
         return
     settings = _settings({"dtype": dtype, "device": device, "seed": seed}, None)
@@ -716,18 +730,24 @@ def _contrasts(
                 )
             side = positive if str(row["label"]).strip() == "1" else negative
             side.append((str(row["prompt"]), str(row["reply"])))
-    else:
+    elif dimension:
         from intarsia.sycophancy import corpus
 
         by_topic: dict[str, list[Any]] = {}
         for one in corpus.replies(seed=seed):
             by_topic.setdefault(one.topic, []).append(one)
         for members in list(by_topic.values())[:prompts]:
-            # Each reply has a twin that differs in this dimension; both go in, or neither.
+            # Eight replies of one voice hold every combination of the three dimensions.
             for one in members[: 2**3]:
                 value = one.labels.get(dimension)
                 if value is not None:
                     (positive if value == 1 else negative).append((one.question, one.reply))
+    else:
+        from intarsia.sycophancy.contrasts import contrasts
+
+        for contrast in contrasts()[:prompts]:
+            positive.append((contrast.prompt, contrast.validating))
+            negative.append((contrast.prompt, contrast.direct))
     if not positive or not negative:
         raise DataError(
             f"There are {len(positive)} replies that show it and {len(negative)} that do not.", "Give some of each."
