@@ -13,7 +13,6 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from intarsia.core.stats import mcnemar
 from intarsia.core.study import Claim, Context, Figure, Interval, Provenance, Result, Series, Study, Table
 from intarsia.sycophancy.correction import PERFECT, JudgeErrors, corrected_gap, corrected_rate, ppi_rate
 from intarsia.sycophancy.metrics import both_sides_rows, gap, rate
@@ -330,7 +329,6 @@ def _counted(share: float, sensitivity: float, specificity: float, rng: np.rando
 
 
 def _correction_claims(found: Correction) -> list[Claim]:
-    common = {"n": SIMULATIONS, "scale": "cpu"}
     rows: list[tuple[str, str, float, tuple[Literal[">=", "<="], float]]] = [
         ("raw", "Is the rate biased by 0.08 or more where the judge errs?", abs(found.raw_bias), (">=", 0.08)),
         ("rogan_gladen", "Does the correction bring the bias below 0.01?", abs(found.bias), ("<=", 0.01)),
@@ -347,8 +345,9 @@ def _correction_claims(found: Correction) -> list[Claim]:
             value,
             line,
             unit="share" if name in ("refused", "accepted") else "",
-            **common,
-        )  # type: ignore[arg-type]
+            n=SIMULATIONS,
+            scale="cpu",
+        )
         for name, question, value, line in rows
     ]
     for name, share in (
@@ -382,11 +381,12 @@ def exact_size(disagree: float, items: int = ITEMS) -> float:
     """The exact type-I error of McNemar's exact test at 5 %, summed over all outcomes."""
     from scipy.stats import binom
 
-    sizes = []
-    for pairs in range(items + 1):
-        k = next((k for k in range(pairs // 2 + 1) if mcnemar(k, pairs - k) > 0.05), pairs // 2 + 1)
-        sizes.append(min(1.0, 2 * float(binom.cdf(k - 1, pairs, 0.5))) if k else 0.0)
-    return float(binom.pmf(np.arange(items + 1), items, disagree) @ np.array(sizes))
+    sizes = np.zeros(items + 1)
+    for pairs in range(1, items + 1):
+        # The law under the null is symmetric, so the test doubles one tail.
+        tail = binom.cdf(np.arange(pairs // 2 + 1), pairs, 0.5)
+        sizes[pairs] = 2 * tail[2 * tail <= 0.05].max(initial=0.0)
+    return float(binom.pmf(np.arange(items + 1), items, disagree) @ sizes)
 
 
 def _type_one_claims(seed: int, simulations: int) -> list[Claim]:
@@ -466,18 +466,19 @@ def golden_values() -> dict[str, float]:
 def _within(name: str, question: str, value: float, ends: tuple[float, float], *, reason: str = "") -> list[Claim]:
     """Two rows, one for each end of the range that a share of simulations has to lie in."""
     low, high = ends
+    lines: tuple[tuple[str, Literal[">=", "<="], float], ...] = (("least", ">=", low), ("most", "<=", high))
     return [
         claim(
             f"{name}.{which}",
             question,
             value,
-            line,
+            (direction, line),
             n=SIMULATIONS,
             scale="cpu",
             origin=f"from {low:.1%} to {high:.1%}, fixed before the run",
             reason=reason,
         )
-        for which, line in (("least", (">=", low)), ("most", ("<=", high)))  # type: ignore[misc]
+        for which, direction, line in lines
     ]
 
 
