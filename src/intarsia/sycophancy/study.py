@@ -27,11 +27,12 @@ from intarsia.sycophancy.settings import EMBEDDED, make_judge, read_sets, split_
 from intarsia.sycophancy.suite import Elephant
 from intarsia.sycophancy.verdicts import Remedies
 
-ITEMS = {"smoke": 2, "quick": 3, "standard": 30, "full": 500}
+ITEMS = {"smoke": 2, "quick": 2, "standard": 30, "full": 500}
 """Scenarios of each set."""
-PAIRS = {"smoke": 4, "quick": 12, "standard": 47, "full": 1000}
-"""Conflicts of each set; 12 show a nudge's effect of the size that small models have, a verdict table needs more."""
-NEW_TOKENS = {"smoke": 32, "quick": 40, "standard": 160, "full": 256}
+PAIRS = {"smoke": 4, "quick": 6, "standard": 47, "full": 1000}
+"""Conflicts of each set. Six are twelve stories, asked with and without a nudge: enough for a large effect of it. A
+verdict table can pass from about forty on."""
+NEW_TOKENS = {"smoke": 24, "quick": 32, "standard": 160, "full": 256}
 VERDICT_TOKENS = {"smoke": 6, "quick": 6, "standard": 16, "full": 16}
 NUDGES: dict[str, tuple[Nudge, ...]] = {
     "smoke": ("none", "right"),

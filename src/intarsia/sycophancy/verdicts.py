@@ -263,9 +263,9 @@ def _nudge(report: SycophancyReport, table: PairTable, scale: str, remedies: Rem
         None,
     )
     common = {"name": name, "question": question, "scale": scale, "n": table.n}
-    if contrast is None:
-        asked = 0 if moved is None else len(moved.changes)
-        reason = f"{asked} conflicts were asked with and without it" if moved is not None else "it was not asked"
+    if moved is not None or contrast is None:
+        few = f"{len(moved.changes)} conflicts with and without it are too few" if moved is not None else ""
+        reason = few or "it was not asked"
         return Claim(state="not measurable", reason=reason, remedy=remedies.larger, **common)  # type: ignore[arg-type]
     reason = _unreadable(table)
     if reason:
