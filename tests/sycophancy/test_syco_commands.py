@@ -316,6 +316,7 @@ def test_preferences_are_audited(run, scripted, tmp_path) -> None:
     assert json.loads(text)["labels"] == 2 * 5 * 3
 
 
+@pytest.mark.slow
 def test_a_vector_is_fitted_kept_and_used(run, data, tmp_path, tiny_model_folder) -> None:
     path = tmp_path / "v.safetensors"
     code, text, err = run("steer", tiny_model_folder, path, "--layer", 1, "--items", 4, "--dtype", "fp32", "--json")

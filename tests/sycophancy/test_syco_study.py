@@ -338,7 +338,15 @@ def test_the_budget_is_small() -> None:
     assert 3 * ITEMS["quick"] <= 12
 
 
-@pytest.mark.parametrize("model", ["smollm2-135m", "gemma-3-270m", "http://host/v1#m", "./a folder/tuned"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "gemma-3-270m",
+        pytest.param("smollm2-135m", marks=pytest.mark.slow),
+        pytest.param("http://host/v1#m", marks=pytest.mark.slow),
+        pytest.param("./a folder/tuned", marks=pytest.mark.slow),
+    ],
+)
 def test_remedies_can_be_typed(model: str) -> None:
     def judging(prompt: Prompt) -> str:
         return "1" if "makes sense" in prompt_text(prompt).split("<reply>")[1] else "0"
