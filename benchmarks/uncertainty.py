@@ -1,6 +1,6 @@
 """Our beams and samples against LM-Polygraph and plain transformers, in one run: same model, questions, M, similarity.
 
-    python benchmarks/uncertainty.py [--model smollm2-135m] [--questions 12] [--m 10] [--new-tokens 6] [--json FILE]
+    python benchmarks/uncertainty.py [--model smollm2-135m] [--questions 10] [--m 10] [--new-tokens 6] [--json FILE]
 
 The arms answer the same few-shot questions, in float32, on one thread, and end an answer at a line break:
 
@@ -18,7 +18,7 @@ an end token as the first one, so its law is not quite ours.
 
 The arms take turns on slices of the questions, in rotating order. Time is the CPU time of the process that works.
 Memory is the growth of its resident set while an arm works, at its highest. Quality is the prediction rejection ratio
-on one set of answers, our greedy ones; a dozen questions tell nothing of it, hence its interval.
+on one set of answers, our greedy ones; a few questions tell next to nothing of it, hence its interval.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ Outcome = dict[str, Any]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--questions", type=int, default=12)
-    parser.add_argument("--slice", type=int, default=4, help="questions that an arm works on at a time")
+    parser.add_argument("--questions", type=int, default=10)
+    parser.add_argument("--slice", type=int, default=5, help="questions that an arm works on at a time")
     parser.add_argument("--m", type=int, default=10, help="candidates a question")
     parser.add_argument("--new-tokens", type=int, default=6)
     parser.add_argument("--temperature", type=float, default=0.5)
@@ -71,6 +71,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.peer:
         return serve(json.loads(options.peer.read_text(encoding="utf-8")))
+    if options.questions < 2 or options.slice < 1:
+        parser.error("ask 2 questions or more, 1 or more at a time")
     names = [n for n in (*OURS, *PEERS, *PLAIN) if not options.only or any(word in n for word in options.only)]
     if not names:
         parser.error(f"no arm is called that; they are {', '.join((*OURS, *PEERS, *PLAIN))}")
@@ -133,7 +135,7 @@ def main() -> int:
     result = report(options, names, seconds, memory, outcomes, answers, questions.items, target.count_tokens(prompts))
     result["versions"] = versions
     if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps(known(result), indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return 0
 
 
@@ -292,7 +294,7 @@ def report(
             "seconds_per_question": timed,
             "parts": parts,
             "mebibytes": max(memory[name]),
-            "prr": figure.value,
+            "prr": figure.value,  # NaN where all answers are alike
             "prr_interval": figure.interval and [figure.interval.low, figure.interval.high],
             "distinct_texts": sum(len(set(one["texts"])) / len(one["texts"]) for one in outcomes[name]) / count,
             "dissimilarity": scores,
@@ -316,7 +318,7 @@ def report(
         f"{options.model}, {count} questions of {min(lengths)} to {max(lengths)} tokens, {options.m} candidates of up "
         f"to {options.new_tokens} tokens, temperature {options.temperature:g}; quality {sum(right) / count:.2f}"
     )
-    print(f"  {'':33} {'s/question':>10} {'beam is':>8} {'MiB':>6} {'PRR':>6}  {'95 %':14} distinct texts")
+    print(f"  {'':33} {'s/question':>10} {'to beam':>8} {'MiB':>6} {'PRR':>6}  {'95 %':14} distinct texts")
     base = rows.get(BEAM, {}).get("seconds_per_question", float("nan"))
     for name, row in rows.items():
         low, high = row["prr_interval"] or (float("nan"), float("nan"))
@@ -345,6 +347,15 @@ def report(
             word = "met" if ratio <= TARGET else "MISSED"
             print(f"  target, {mine} at most 1/3 of {theirs}: {word} ({ratio:.3f})")
     return result
+
+
+def known(value: Any) -> Any:
+    """The same for JSON: what is not known (NaN) is null."""
+    if isinstance(value, dict):
+        return {name: known(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [known(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def dissimilarities(outcomes: list[Outcome], answers: list[Any]) -> list[float]:
