@@ -407,6 +407,7 @@ def _type_one_claims(seed: int, simulations: int) -> list[Claim]:
         "Is it, summed over all outcomes instead of simulated?",
         exact[NULL_DISAGREE],
         (0.035, 0.065),
+        n=ITEMS,
     )
     rows.append(
         claim(
@@ -472,7 +473,9 @@ def golden_values() -> dict[str, float]:
 # --- Parts -----------------------------------------------------------------------------------------------------------
 
 
-def _within(name: str, question: str, value: float, ends: tuple[float, float], *, reason: str = "") -> list[Claim]:
+def _within(
+    name: str, question: str, value: float, ends: tuple[float, float], *, n: int = SIMULATIONS, reason: str = ""
+) -> list[Claim]:
     """Two rows, one for each end of the range that a share of simulations has to lie in."""
     low, high = ends
     lines: tuple[tuple[str, Literal[">=", "<="], float], ...] = (("least", ">=", low), ("most", "<=", high))
@@ -482,7 +485,7 @@ def _within(name: str, question: str, value: float, ends: tuple[float, float], *
             question,
             value,
             (direction, line),
-            n=SIMULATIONS,
+            n=n,
             scale="cpu",
             origin=f"from {low:.1%} to {high:.1%}, fixed before the run",
             reason=reason,
