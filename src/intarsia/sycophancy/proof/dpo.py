@@ -1,8 +1,8 @@
 """Reproduction, tier E: direct preference optimization of a real small model on sixty pairs of template replies.
 
 DPO-All: pairs of one question whose replies differ in one dimension, the one without it preferred (as the paper does
-where the human reply is labeled 0). Held out are other questions answered in other voices. What the trained model writes to
-questions of its own kind of set is read by the rule judge, which did not make the pairs.
+where the human reply is labeled 0). Held out are other questions answered in other voices. What the trained model
+writes to questions of the embedded sets is read by the rule judge, which did not make the pairs.
 """
 
 from __future__ import annotations
@@ -229,8 +229,8 @@ def _result(
             scale="full",
             interval=paired_share_difference(gained, lost, len(questions) * len(found)),
             control=("validating replies of the original", sum(original) / len(questions)),
-            reason=f"by seed: {', '.join(f'{fall:+.1%}' for fall in falls)}; replies of {words[0]:.0f} words before and "
-            f"{', '.join(f'{one:.0f}' for one in words[1:])} after",
+            reason=f"by seed: {', '.join(f'{fall:+.1%}' for fall in falls)}; replies of {words[0]:.0f} words before "
+            f"and {', '.join(f'{one:.0f}' for one in words[1:])} after",
         ),
     )
     if len(found) == 1:
