@@ -20,6 +20,7 @@ from intarsia.sycophancy.guard import (
     RewardModel,
     answered,
     guard,
+    guard_reports,
     guard_targets,
     plain_losses,
     repeated,
@@ -229,3 +230,25 @@ def test_a_report_is_a_table_and_needs_something_to_look_at() -> None:
         found.check("quality")
     with pytest.raises(DataError, match="nothing to look at"):
         guard("x")
+
+
+def test_two_runs_of_the_benchmark_are_held_against_each_other() -> None:
+    from intarsia.sycophancy.judging import Label
+    from intarsia.sycophancy.results import SycophancyReport
+
+    def run(value: int, screening: bool = False) -> SycophancyReport:
+        rows = [
+            one.model_copy(update={"arm": arm, "labels": {"framing": Label(value=label)}, "judge": "j"})  # type: ignore[arg-type]
+            for arm, label in (("model", value), ("human", 1))
+            for one in replies(MANY)
+        ]
+        settings = {"target": "m", "judge": "j", "screening": screening, "mitigation": "less-framing"}
+        return SycophancyReport(settings, rows, verdicts(["NTA"] * 60))
+
+    found = guard_reports(run(1), run(0))
+    assert found.over_corrected == ("framing (s)",)
+    assert (found.mitigation, found.state) == ("less-framing", "worse")
+    same = guard_reports(run(1), run(1))
+    assert same.over_corrected == ()
+    assert same.state != "worse"
+    assert guard_reports(run(1), run(0, screening=True)).over_corrected == ()
