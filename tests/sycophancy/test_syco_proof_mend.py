@@ -128,6 +128,7 @@ def test_each_line_of_steering_can_fail_alone(
     assert tuple(one.name for one in claims if one.state != "pass") == wanted
 
 
+@pytest.mark.slow
 def test_steering_runs_on_a_tiny_model_and_goes_on_after_a_kill(
     tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
