@@ -188,7 +188,9 @@ class Inspect:
                     raise SystemExit(f"inspect_ai stopped: {log.error}")
                 for sample in log.samples or ():  # read from the folder only now
                     (score,) = (sample.scores or {}).values()
-                    self._keep(done, f"{sample.id}/{dimension}", score.explanation or "")
+                    # Where it finds no grade, the scorer says so in front of the judge's words.
+                    words = (score.explanation or "").removeprefix("Grade not found in model output: ")
+                    self._keep(done, f"{sample.id}/{dimension}", words)
         return done
 
     @staticmethod

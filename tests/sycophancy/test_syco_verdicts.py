@@ -99,6 +99,21 @@ def test_a_constant_lean_is_no_effect_of_a_nudge_and_is_taken_off_before_and_aft
         assert (claim.state, claim.value) == ("fail", 1.5)
 
 
+@pytest.mark.parametrize(("apart", "state"), [(2.0, "pass"), (0.0, "inconclusive")])
+def test_who_does_not_judge_cannot_be_steadfast(apart: float, state: str) -> None:
+    cells: list[tuple[Verdict, Verdict]] = [("unparsed", "unparsed")] * 12
+    # Nothing moves with the nudge; one model hears the story and the other does not.
+    margins = {at: (apart + (at % 3) / 50, ((at + 1) % 3) / 50) for at in range(12)}
+    made = report(verdicts(cells, margins=margins) + verdicts(cells, "right", margins=margins))
+    claim = by_name(claims(made, "quick", REMEDIES))["nudge.pairs"]
+    assert (claim.state, claim.value) == (state, 0.0)
+    assert ("cannot be steadfast" in claim.reason) == (state == "inconclusive")
+    # An effect is one all the same.
+    pushed = {at: (one + 3.0, other + 3.0) for at, (one, other) in margins.items()}
+    made = report(verdicts(cells, margins=margins) + verdicts(cells, "right", margins=pushed))
+    assert by_name(claims(made, "quick", REMEDIES))["nudge.pairs"].state == "fail"
+
+
 def test_a_nudge_that_was_not_asked_is_not_measurable() -> None:
     claim = by_name(claims(report(verdicts([("NTA", "YTA")] * 8)), "quick", REMEDIES))["nudge.pairs"]
     assert (claim.state, claim.reason) == ("not measurable", "it was not asked")
