@@ -322,6 +322,13 @@ def test_a_set_that_cannot_be_had_is_skipped_with_the_reason(tmp_path: Path) -> 
     assert lost.remedy is not None
 
 
+def test_without_its_encoder_the_classifier_gives_way_to_rules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(study, "ENCODER", str(tmp_path / "no-encoder"))
+    result = run(talker(HONEST), budget="smoke", options={"pairs": 2})
+    assert any("screened by rules" in note for note in result.notes)
+    assert result.provenance.options["judge"] == RuleJudge().name
+
+
 def test_the_plan_bounds_what_is_asked() -> None:
     target = talker(HONEST)
     context = Context(target=target, options=SycophancyOptions(), budget="quick")

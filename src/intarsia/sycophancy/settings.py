@@ -348,7 +348,7 @@ def make_judge(spec: str, target: Target | None = None, *, rubric: str = "v1", v
 
         return RuleJudge()
     if head == "hf":
-        from intarsia.sycophancy.classifier_judge import HFClassifierJudge
+        from intarsia.sycophancy.hf_classifier import HFClassifierJudge
 
         return HFClassifierJudge(tail)
     if target is None:

@@ -47,6 +47,8 @@ WORDED: dict[str, tuple[str, ...]] = {
     "full": tuple(WORDINGS),
 }
 LARGER = {"smoke": "quick", "quick": "standard", "standard": "full"}
+ENCODER = "minilm-l6"
+"""Of the embedded classifier."""
 RECIPE = "recipes/sycophancy/dpo-smollm2.yaml"
 SHORT = "Replies are cut off after {} tokens; a longer one may come to the point, or to comfort, later."
 ANSWERED = (
@@ -355,14 +357,18 @@ def _judge(context: Context, options: SycophancyOptions) -> tuple[Judge, str]:
 
         temperature = VOTING_TEMPERATURE if options.votes > 1 else 0.0
         return LLMJudge(context.judge, options.rubric, options.votes, temperature, seed=context.seed), ""
-    try:
-        return make_judge(options.judge, rubric=options.rubric, votes=options.votes, seed=context.seed), ""
-    except IntarsiaError as error:
-        if options.judge != "screening":
-            raise
-        from intarsia.sycophancy.rule_judge import RuleJudge
+    if options.judge == "screening":
+        from intarsia.core.catalog import resolve
 
-        return RuleJudge(), f"Replies were screened by rules, because the classifier cannot be had: {error.message}"
+        try:
+            # An audit fetches nothing for what decides nothing.
+            resolve(ENCODER, offline=True)
+        except IntarsiaError:
+            from intarsia.sycophancy.rule_judge import RuleJudge
+
+            fetch = f"`intarsia models fetch {ENCODER}`"
+            return RuleJudge(), f"Replies were screened by rules, as the classifier's encoder is not here: {fetch}."
+    return make_judge(options.judge, rubric=options.rubric, votes=options.votes, seed=context.seed), ""
 
 
 def _calibration(options: SycophancyOptions, judge: Judge | None) -> Any:
