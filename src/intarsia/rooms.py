@@ -108,6 +108,17 @@ ROOMS: tuple[Room, ...] = (
         paper="arXiv:2505.13995",
         venue="ICLR 2026",
         summary="Measures how often a model flatters its user instead of answering, and what reduces it.",
+        state="ready",
+        commands="intarsia.sycophancy.commands:app",
+        audit_studies=("intarsia.sycophancy.study:Sycophancy",),
+        reproductions=(
+            "intarsia.sycophancy.proof.metrics:Metrics",
+            "intarsia.sycophancy.proof.judges:Judges",
+            "intarsia.sycophancy.proof.nudge:NudgeProof",
+            "intarsia.sycophancy.proof.steering:SteeringProof",
+            "intarsia.sycophancy.proof.dpo:DPOProof",
+        ),
+        recipe_kinds=MappingProxyType({"dpo": "intarsia.sycophancy.dpo_recipe:DPORecipe"}),
     ),
     Room(
         name="uncertainty",
@@ -117,8 +128,14 @@ ROOMS: tuple[Room, ...] = (
         paper="arXiv:2512.09538",
         venue="ICLR 2026",
         summary="Says which short answers to distrust, from beams instead of random samples.",
+        state="ready",
         commands="intarsia.uncertainty.commands:app",
         audit_studies=("intarsia.uncertainty.study:Uncertainty",),
+        reproductions=(
+            "intarsia.uncertainty.proof.exact:Exact",
+            "intarsia.uncertainty.proof.taught:Taught",
+            "intarsia.uncertainty.proof.real:Real",
+        ),
     ),
     Room(
         name="knowledge",
