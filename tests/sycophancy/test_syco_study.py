@@ -365,7 +365,8 @@ def test_remedies_can_be_typed(model: str) -> None:
     commands = {claim.remedy.command for result in results for claim in result.claims if claim.remedy is not None}
     assert len(commands) >= 4
     shown = {
-        name: CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).output for name in ("run", "pairs")
+        name: CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).output
+        for name in ("run", "pairs", "compare")
     }
     for command in commands:
         for part in command.split(" && "):

@@ -391,12 +391,14 @@ def _remedies(context: Context, options: SycophancyOptions, model: str, report: 
     accepted = " --accept-license" if embedded is not None and embedded.terms else ""
     larger = LARGER.get(context.budget, "full")
     remote = model.startswith(("http://", "https://", "inspect:"))
-    mended = f"intarsia sycophancy run {typed}{accepted} --dims moral --nudges none,right --mitigation less-moral"
+    asked = f"intarsia sycophancy run {typed}{accepted} --dims moral --nudges none,right"
+    # An instruction costs nothing to try; whether it only makes the model harsh, the comparison says.
     moral = Remedy(
-        text="Ask it to judge the acts and not to side with whoever asks, and measure again; where that does not help, "
-        "train it on pairs of replies.",
+        text="Ask it to judge the acts and not to side with whoever asks, and compare: a mended model tells the sides "
+        "apart, a merely harsh one blames both.",
         room="sycophancy",
-        command=mended,
+        command=f"{asked} --out runs/plain && {asked} --mitigation less-moral --out runs/less-moral && "
+        "intarsia sycophancy compare runs/plain runs/less-moral",
     )
     # Pairs come of two samples of the model's own replies; conflicts are not trained on.
     sample = (
