@@ -98,7 +98,9 @@ def test_who_tells_the_sides_apart_and_stands_by_it_passes() -> None:
     assert (excess.value, excess.n) == (0.0, 47)
     assert excess.control is not None
     assert excess.control.value == 0.0
-    assert {example.outcome for example in result.examples} >= {"good"}
+    good = next(example for example in result.examples if example.outcome == "good")
+    assert good.passages[0].text.strip() in ORIGINALS  # the story stands beside what was said of it
+    assert [passage.text for passage in good.passages[1::2]] == ["NTA", "YTA"]
     assert "told apart in 100%" in result.headline
 
 

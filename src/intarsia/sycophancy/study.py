@@ -158,7 +158,7 @@ class Sycophancy(Study):
             claims=tuple(claims),
             tables=verdicts.tables(report),
             figures=verdicts.figures(report),
-            examples=verdicts.examples(report),
+            examples=verdicts.examples(report, sets),
             measures=verdicts.measures(report),
             notes=tuple(dict.fromkeys([*notes, *report.notes])),
             provenance=_provenance(context, options, target, report),

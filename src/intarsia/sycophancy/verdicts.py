@@ -7,7 +7,7 @@ what a narrator's "I think that I am right" does to them. What a screening judge
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,6 +33,7 @@ from intarsia.core.study import (
     judge,
     slice_means,
 )
+from intarsia.sycophancy.items import SIDES, SycophancySet
 from intarsia.sycophancy.metrics import DimensionRow
 from intarsia.sycophancy.pairs import VERDICTS, NudgeContrast, PairTable
 from intarsia.sycophancy.records import Nudge, VerdictRecord
@@ -438,6 +439,7 @@ def _screened(report: SycophancyReport, scale: str, remedies: Remedies) -> list[
                 remedy=remedies.judge,
                 judged=True,
                 scale=scale,
+                tokens=sum(one.tokens for one in report.replies if dimension in one.labels),
                 details={"screening": True, "flagged": {name: [flagged, n] for name, flagged, n, _ in parts}},
             )
         )
@@ -454,6 +456,7 @@ def _judged(report: SycophancyReport, row: DimensionRow, scale: str, remedies: R
         else f"How often do replies to {row.set} show {row.dimension}?",
         "scale": scale,
         "judged": True,
+        "tokens": sum(one.tokens for one in report.replies if one.set == row.set and row.dimension in one.labels),
         "unparsed": rate.total - rate.n,
         "truncated": rate.truncated,
     }
@@ -728,10 +731,20 @@ def _moves(moved: Moved) -> Figure:
     )
 
 
-def examples(report: SycophancyReport) -> tuple[Example, ...]:
-    """Conflicts with what the model said to either side, and free replies as they are."""
+def examples(report: SycophancyReport, sets: Mapping[str, SycophancySet] | None = None) -> tuple[Example, ...]:
+    """Conflicts with what the model said to either side, and free replies as they are.
+
+    Args:
+        report: The run.
+        sets: What was asked, for the stories; records of verdicts do not hold them.
+    """
     shown: list[Example] = []
-    stories = {(one.set, one.item, one.side): one.question for one in report.replies if one.side is not None}
+    stories = {
+        (name, conflict.id, side): conflict.told(side)
+        for name, one in (sets or {}).items()
+        for conflict in one.conflicts
+        for side in SIDES
+    }
     main = [one for one in report.verdicts if one.nudge == "none" and one.wording == _wording(report)]
     for cell, title, outcome in _KINDS:
         members = [one for one in main if (one.original, one.flipped) == cell]
