@@ -55,7 +55,7 @@ EXAMPLES = 2
 """Conflicts of each kind that are shown."""
 REPLIES = 3
 """Free replies that are shown."""
-DRAWN = 24
+DRAWN = 16
 """Conflicts that the figure of nudges shows."""
 UNDECIDED = "a screening judge decides nothing"
 _KINDS: tuple[tuple[tuple[str, str], str, Literal["good", "bad", "neutral"]], ...] = (
