@@ -23,7 +23,7 @@ from intarsia.uncertainty.results import lexical, score_answers
 from intarsia.uncertainty.settings import BASELINE, ESTIMATOR, OnLowMass, Scoring, Source, nearest
 from intarsia.uncertainty.verdicts import Finding
 
-ITEMS = {"smoke": 20, "quick": 80, "standard": 300, "full": 1000}
+ITEMS = {"smoke": 20, "quick": 60, "standard": 300, "full": 1000}
 """Questions of each set."""
 SETS: dict[str, tuple[str, ...]] = {
     "smoke": ("facts",),

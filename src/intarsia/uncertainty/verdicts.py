@@ -169,6 +169,7 @@ def _caught(found: Finding, scale: str, apply: Remedy, larger: Remedy) -> Claim:
         "refused": sum(_refused(row) for row in found.rows),
     }
     said = f"{got.value * wrong:.1f} of {wrong} wrong answers are among the {away} least certain of {n}, {found.law}"
+    said += f" (the best order would catch {min(away, wrong)})"
     if found.lost:
         said += f"; {len(found.lost)} questions without an answer ({found.lost[0].error[:120]})"
     return Claim(
