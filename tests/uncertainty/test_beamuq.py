@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from intarsia.core.errors import ConfigError
 from intarsia.core.local import LocalTarget
 from intarsia.core.scripted import ScriptedTarget
 from intarsia.core.target import Completion, Prompt
@@ -352,3 +353,17 @@ def test_embeddings_compare_answers_of_a_real_model() -> None:
     for result in scorer.score(prompts):
         assert 0 <= result.scores["dissimilarity"] < 0.5
         assert scorer.similarity.computed > 0
+
+
+def test_the_papers_preset_compares_by_entailment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import intarsia.uncertainty.beamuq as face
+
+    asked: list[object] = []
+    real = face.as_similarity
+    monkeypatch.setattr(face, "as_similarity", lambda given: asked.append(given) or real("exact"))
+    BeamUQ(random_law())
+    BeamUQ(random_law(), preset="paper")
+    BeamUQ(random_law(), preset="paper", similarity="rouge-l")
+    assert asked == ["jaccard", "nli", "rouge-l"]
+    with pytest.raises(ConfigError, match="preset 'papers'"):
+        BeamUQ(random_law(), preset="papers")  # type: ignore[arg-type]

@@ -29,6 +29,8 @@ from intarsia.uncertainty.law import Law, TokenLaw
 from intarsia.uncertainty.similarity import SimilarityLike, as_similarity
 
 Progress = Callable[[int, int], None]
+SIMILARITY: dict[str, str] = {"default": "jaccard", "paper": "nli"}
+"""What compares answers where nothing is named, by preset."""
 BATCH = 64
 """Prompts that are worked on between two reports of progress."""
 _SHOWN = 5
@@ -112,7 +114,7 @@ class BeamUQ:
             own temperature, stops and token limit.
         tokenizer: Of a transformers model.
         similarity: `exact`, `jaccard`, `rouge-l`, `embedding`, `nli:<name or folder>`, a `Similarity`, or a function of
-            two texts.
+            two texts; `jaccard` when omitted.
         estimators: Names or estimators; all when omitted.
         candidates: How candidates are made; `Beam(m=10)` when omitted. What has its own law keeps it.
         mass_floor: Least probability that a beam counts with (paper, appendix A.2).
@@ -122,6 +124,8 @@ class BeamUQ:
         temperature: Part of the model under test; 1 is its own law.
         stops: Strings that end an answer.
         max_new_tokens: Most tokens of an answer.
+        preset: `paper` judges similarity by the paper's entailment model where none is given; all else that the paper
+            fixes is the default anyway.
 
     Raises:
         ConfigError: An option makes no sense.
@@ -133,7 +137,7 @@ class BeamUQ:
         model: Any,
         tokenizer: Any = None,
         *,
-        similarity: SimilarityLike = "jaccard",
+        similarity: SimilarityLike | None = None,
         estimators: Sequence[str | Estimator] | str | None = None,
         candidates: Candidates | None = None,
         mass_floor: float = 0.0,
@@ -143,14 +147,17 @@ class BeamUQ:
         temperature: float = 1.0,
         stops: Sequence[str] = ("\n",),
         max_new_tokens: int = 20,
+        preset: Literal["default", "paper"] = "default",
     ) -> None:
+        if preset not in SIMILARITY:
+            raise ConfigError(f"There is no preset {preset!r}.", "Use default or paper.")
         if on_low_mass not in ("warn", "hybrid"):
             raise ConfigError(f"on_low_mass is {on_low_mass!r}.", "Use warn or hybrid.")
         if not mass_floor >= 0:
             raise ConfigError(f"mass_floor is {mass_floor}.", "Use 0 or a small probability, such as 1e-3.")
         low_mass_of(1.0, 1, low_mass)  # refuses a rule that there is not
         options = {"temperature": temperature, "stops": stops, "max_new_tokens": max_new_tokens}
-        self.similarity = as_similarity(similarity)
+        self.similarity = as_similarity(SIMILARITY[preset] if similarity is None else similarity)
         self.estimators = find(estimators)
         self.mass_floor, self.merge_texts = mass_floor, merge_texts
         self.rule: Rule = low_mass
