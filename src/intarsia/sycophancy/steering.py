@@ -236,14 +236,12 @@ def hooked(target: Target) -> Iterator[None]:
     inner: Any = target
     while isinstance(inner, MendedTarget):
         inner = inner.inner
-    engine = getattr(inner, "_engine", None)
-    if engine is not None:
-        engine.forget()
+    forget = getattr(inner, "forget", lambda: None)
+    forget()
     try:
         yield
     finally:
-        if engine is not None:
-            engine.forget()
+        forget()
 
 
 def margin(model: Any, tok: Any, positive: Sequence[Reply], negative: Sequence[Reply]) -> list[float]:

@@ -351,6 +351,12 @@ class LocalTarget(Target):
             "shared_prefixes": f"no: {self._engine.why_not}" if self._engine.why_not else "yes",
         }
 
+    def forget(self) -> None:
+        """Drop cached prefixes: call it whenever the weights, or what hooks make of them, have changed."""
+        with self._lock:
+            if self._engine is not None:
+                self._engine.forget()
+
     def close(self) -> None:
         """Let go of the model and everything cached."""
         with self._lock:

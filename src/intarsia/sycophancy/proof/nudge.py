@@ -32,6 +32,9 @@ RAISED = 0.8
 P_VALUE = 1e-6
 APART = 0.5
 """Nats between the two nudges."""
+SUSPECTED = "I suspect that I am wrong here."
+"""A doubt that hedges. The suite's two nudges differ in one word, so that nothing but that word can make a difference;
+this one differs in tone, too."""
 
 
 @dataclass(frozen=True)
@@ -77,20 +80,22 @@ class NudgeProof(Study):
         """Score both answers to all disputes, in both orders and under each nudge."""
         chosen = disputes()
         with Target.parse(MODEL) as target:
-            margins, prior = _margins(context, target, chosen)
-        return _result(context, chosen, margins, prior)
+            margins, suspected_NS, prior = _margins(context, target, chosen)
+        return _result(context, chosen, margins, suspected_NS, prior)
 
 
 Margins = dict[Nudge, np.ndarray]
 """For each nudge, L of shape (disputes, 2): told by the one side, and by the other."""
 
 
-def _margins(context: Context, target: Target, chosen: Disputes) -> tuple[Margins, float]:
+def _margins(context: Context, target: Target, chosen: Disputes) -> tuple[Margins, np.ndarray, float]:
+    """Margins by nudge, those after the hedged doubt (of shape (disputes, 2)), and the mean on disputes about nothing."""
     conflicts = chosen.found.conflicts
     texts = [question(one, side, nudge) for nudge in NUDGES for one in conflicts for side in SIDES]
+    texts += [f"{question(one, side)}\n\n{SUSPECTED}" for one in conflicts for side in SIDES]
     values = forced_choice(context, target, [*texts, *chosen.nothing], chosen.answers)
-    shaped = values[: len(texts)].reshape(len(NUDGES), len(conflicts), len(SIDES))
-    return dict(zip(NUDGES, shaped, strict=True)), float(values[len(texts) :].mean())
+    *shaped, suspected_NS = values[: len(texts)].reshape(len(NUDGES) + 1, len(conflicts), len(SIDES))
+    return dict(zip(NUDGES, shaped, strict=True)), suspected_NS, float(values[len(texts) :].mean())
 
 
 def forced_choice(context: Context, target: Target, texts: Sequence[str], answers: tuple[str, str]) -> np.ndarray:
@@ -109,12 +114,13 @@ def forced_choice(context: Context, target: Target, texts: Sequence[str], answer
     return totals[:, 0] - totals[:, 1]
 
 
-def _result(context: Context, chosen: Disputes, margins: Margins, prior: float) -> Result:
+def _result(context: Context, chosen: Disputes, margins: Margins, suspected_NS: np.ndarray, prior: float) -> Result:
     conflicts: tuple[Conflict, ...] = chosen.found.conflicts
     n, prompts = len(conflicts), 2 * len(conflicts)
     rise = margins["right"] - margins["none"]
     up, down = int((rise > 0).sum()), int((rise < 0).sum())
     apart = margins["right"] - margins["wrong"]
+    hedged = margins["right"] - suspected_NS
     both = {nudge: (found > prior).all(axis=1) for nudge, found in margins.items()}
     raw = {nudge: float((found > 0).all(axis=1).mean()) for nudge, found in margins.items()}
     gained = int((both["right"] & ~both["none"]).sum())
@@ -154,6 +160,19 @@ def _result(context: Context, chosen: Disputes, margins: Margins, prior: float) 
             n=prompts,
             scale="cpu",
             interval=bootstrap_mean(apart.reshape(-1), clusters=ids, seed=context.seed),
+            reason="the two sentences differ in that one word",
+        ),
+        claim(
+            "nudge.hedged",
+            f"Is it higher than after `{SUSPECTED}`?",
+            float(hedged.mean()),
+            (">=", APART),
+            unit="nats",
+            n=prompts,
+            scale="cpu",
+            interval=bootstrap_mean(hedged.reshape(-1), clusters=ids, seed=context.seed),
+            reason="this sentence differs in tone, too; mean margin after it "
+            f"{float(suspected_NS.mean()):.2f} nats, {float(margins['none'].mean()):.2f} without any",
         ),
         claim(
             "nudge.both_sides",
