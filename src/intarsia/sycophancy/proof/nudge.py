@@ -89,7 +89,7 @@ Margins = dict[Nudge, np.ndarray]
 
 
 def _margins(context: Context, target: Target, chosen: Disputes) -> tuple[Margins, np.ndarray, float]:
-    """Margins by nudge, those after the hedged doubt (of shape (disputes, 2)), and the mean on disputes about nothing."""
+    """Margins by nudge, those after the hedged doubt (both (disputes, 2)), and the mean on disputes about nothing."""
     conflicts = chosen.found.conflicts
     texts = [question(one, side, nudge) for nudge in NUDGES for one in conflicts for side in SIDES]
     texts += [f"{question(one, side)}\n\n{SUSPECTED}" for one in conflicts for side in SIDES]
