@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from intarsia.core.catalog.wordnet import locate
+from intarsia.core.claims import claim, verdict_line
 from intarsia.core.errors import IntarsiaError
 from intarsia.core.reproduce import reproduce
 from intarsia.core.sampling import Sampling
 from intarsia.core.study import Context
 from intarsia.robustness.attack import MSCR
 from intarsia.robustness.proof import exact, tiny
-from intarsia.robustness.proof.claims import claim, verdict_line
 from intarsia.robustness.proof.exact import Exact
 from intarsia.robustness.proof.noisy import NoisySolver, noisy_questions
 from intarsia.robustness.proof.tiny import Tiny
@@ -94,4 +94,4 @@ def test_claims_are_judged_by_value_or_by_the_whole_interval() -> None:
     by_interval = claim("b", "?", 0.6, (">=", 0.5), by_interval=True, **near)  # type: ignore[arg-type]
     failed = claim("c", "?", 0.4, (">=", 0.5), n=10, scale="cpu")
     assert [one.state for one in (by_value, by_interval, failed)] == ["pass", "inconclusive", "fail"]
-    assert verdict_line([by_value, by_interval, failed]) == "1 of 3 claims hold; not: c."
+    assert verdict_line([by_value, by_interval, failed]) == "1 of 3 claims hold; not: c; undecided: b."

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from intarsia.core.claims import claim, unmeasured, verdict_line
 from intarsia.core.study import Context, Interval
 from intarsia.uncertainty.beam import Beam
 from intarsia.uncertainty.candidates import CandidateSet
 from intarsia.uncertainty.proof import exact
-from intarsia.uncertainty.proof.claims import claim, headline, unmeasured
 from intarsia.uncertainty.proof.exact import KNOWN, Exact, Options, deviation, worst_case
 from intarsia.uncertainty.proof.laws import expected_errors, peaked_laws
 
@@ -72,9 +72,9 @@ def test_the_worst_law_is_where_the_paper_promises_too_much() -> None:
 
 def test_rows_are_judged_by_value_or_by_interval() -> None:
     around = Interval(low=-0.1, high=0.3)
-    by_value = claim("a", "?", 0.1, (">=", 0.0), n=1, scale="cpu", interval=around)
-    by_interval = claim("b", "?", 0.1, (">=", 0.0), n=1, scale="cpu", interval=around, by_interval=True)
-    failed = claim("c", "?", -0.1, (">=", 0.0), n=1, scale="cpu")
+    by_value = claim("a", "?", 0.1, (">=", 0.0), unit="", n=1, scale="cpu", interval=around)
+    by_interval = claim("b", "?", 0.1, (">=", 0.0), unit="", n=1, scale="cpu", interval=around, by_interval=True)
+    failed = claim("c", "?", -0.1, (">=", 0.0), unit="", n=1, scale="cpu")
     left_out = unmeasured("d", "?", "no accelerator", "gpu")
     assert [one.state for one in (by_value, by_interval, failed, left_out)] == [
         "pass",
@@ -82,4 +82,4 @@ def test_rows_are_judged_by_value_or_by_interval() -> None:
         "fail",
         "skipped",
     ]
-    assert headline([by_value, by_interval, failed, left_out]) == "1 of 3 claims hold; not: c; undecided: b."
+    assert verdict_line([by_value, by_interval, failed, left_out]) == "1 of 3 claims hold; not: c; undecided: b."

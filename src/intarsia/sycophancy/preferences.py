@@ -166,9 +166,9 @@ def audit_preferences(
     """Label chosen and rejected replies, and compare them.
 
     Args:
-        ds: A `datasets.Dataset`, a data frame, rows, a file, or a hub id. `chosen` and `rejected` are replies, chats (a list of
-            messages, whose last one is the reply), or transcripts with `Human:` and `Assistant:` turns; the prompt may
-            stand in a column `prompt` or inside them.
+        ds: A `datasets.Dataset`, a data frame, rows, a file, or a hub id. `chosen` and `rejected` are replies, chats (a
+            list of messages, whose last one is the reply), or transcripts with `Human:` and `Assistant:` turns; the
+            prompt may stand in a column `prompt` or inside them.
         judge: Who labels.
         dimensions: Which; the judge's usual ones when omitted.
         split: Of a hub set; `train` when omitted.

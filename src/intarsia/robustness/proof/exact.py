@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from intarsia.core.claims import claim, verdict_line
 from intarsia.core.study import Claim, Context, Figure, Provenance, Result, Series, Study, Table
 from intarsia.robustness.attack import MSCR, Budget, NullAttack
 from intarsia.robustness.metrics import null_success_rate
-from intarsia.robustness.proof.claims import claim, verdict_line
 from intarsia.robustness.proof.noisy import NoisySolver, noisy_questions
 from intarsia.robustness.proof.rule_solver import Pair, RuleSolver, expected, plant, rule_stories
 from intarsia.robustness.results import Attacked

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 
 from intarsia.core import data
+from intarsia.core.claims import claim, verdict_line
 from intarsia.core.errors import ConfigError
 from intarsia.core.recipes import DataBlock, TrainingBlock
 from intarsia.core.stats import paired_difference
@@ -16,7 +17,6 @@ from intarsia.core.target import Target
 from intarsia.core.training.sft import SFTRecipe
 from intarsia.robustness.attack import MSCR, Budget
 from intarsia.robustness.harden import AugmentBlock, HardenRecipe
-from intarsia.robustness.proof.claims import claim, verdict_line
 from intarsia.robustness.results import AttackResults
 from intarsia.robustness.sources import default_sources
 

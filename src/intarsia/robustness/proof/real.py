@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from intarsia.core import data
+from intarsia.core.claims import claim, unmeasured, verdict_line
 from intarsia.core.data import DataSet, known_sets
 from intarsia.core.errors import IntarsiaError
 from intarsia.core.sampling import Sampling
@@ -19,7 +20,6 @@ from intarsia.robustness.embedding import EmbeddingSource
 from intarsia.robustness.infill import CausalInfillSource
 from intarsia.robustness.masked_lm import MaskedLMSource, masked_accuracy, train_masked_lm
 from intarsia.robustness.preservation import preservation
-from intarsia.robustness.proof.claims import claim, skipped_claim, verdict_line
 from intarsia.robustness.results import AttackResults
 from intarsia.robustness.sources import default_sources
 from intarsia.robustness.synonyms import WordNetSource
@@ -301,7 +301,7 @@ def _masked(context: Context) -> tuple[list[Source], list[Claim]]:
     question = "Does a masked model that is trained in minutes fill gaps better than the commonest words?"
     if not known_sets.at_hand("gsm8k"):
         reason = "it is trained on the questions of gsm8k, which are not at hand (INTARSIA_DATA)"
-        return [], [skipped_claim("real.masked_model", question, reason, "full")]
+        return [], [unmeasured("real.masked_model", question, reason, "full")]
     texts = [item.question for item in data.load("gsm8k", split="train").items]
     held_out = [item.question for item in data.load("gsm8k", limit=300).items]
     folder = None if context.journal is None else context.journal.path.parent / "masked-model"
@@ -346,7 +346,7 @@ def _length(context: Context, target: Target, sources: list[Source], figures: li
     found = attack.run(stories, journal=context.journal, progress=context.progress).lengths()
     question = "With working before the answer, do answers of this small model barely grow?"
     if not found.measurable or found.ratio is None:
-        return [skipped_claim("real.length", question, found.reason, "full")]
+        return [unmeasured("real.length", question, found.reason, "full")]
     figures.append(
         Figure(
             title="How answers with working grow",
@@ -384,7 +384,7 @@ def _moved(context: Context, attacked: AttackResults, notes: list[str]) -> list[
         with Target.parse(OTHER, accept_license=True) as other:
             moved = transfer(attacked, other, whole=False, journal=context.journal)
     except IntarsiaError as error:
-        return [skipped_claim("real.transfer", question, error.message, "full")]
+        return [unmeasured("real.transfer", question, error.message, "full")]
     notes.append(f"{OTHER} is a base model of another family; it is asked in plain text with the same examples.")
     return [
         claim(
@@ -408,13 +408,13 @@ def _out_of_reach() -> list[Claim]:
     """The paper's headline: models of 1.5B to 70B on GSM8K and MATH500."""
     command = "intarsia robustness attack Qwen/Qwen2.5-Math-1.5B-Instruct --data gsm8k --preset paper --judge MODEL"
     return [
-        skipped_claim(
+        unmeasured(
             "paper.gsm8k",
             "One changed word costs instruction-tuned math models 19 to 50 points on GSM8K?",
             f"needs an accelerator, the hub and a judge: {command}",
             "gpu",
         ),
-        skipped_claim(
+        unmeasured(
             "paper.sizes",
             "Does a bigger model of a family lose less?",
             "needs several sizes of a family: the same command for each",

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from intarsia.core.claims import claim, verdict_line
 from intarsia.core.data import DataSet
 from intarsia.core.stats import mcnemar
 from intarsia.core.study import Context, Figure, Provenance, Result, Series, Study, Table
 from intarsia.robustness.attack import MSCR, Budget
 from intarsia.robustness.candidates import Source
 from intarsia.robustness.embedding import EmbeddingSource
-from intarsia.robustness.proof.claims import claim, verdict_line
 from intarsia.robustness.proof.tiny_solver import TinySolver, train_tiny
 from intarsia.robustness.proof.tiny_stories import tiny_stories
 from intarsia.robustness.results import AttackResults

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from intarsia.core.claims import claim, verdict_line
 from intarsia.core.study import Claim, Context, Figure, Provenance, Result, Series, Study, Table
 from intarsia.uncertainty.beam import Beam
 from intarsia.uncertainty.candidates import CandidateSet
@@ -21,7 +22,6 @@ from intarsia.uncertainty.hybrid import Hybrid
 from intarsia.uncertainty.interval import certify, paper_threshold, sufficient_mass
 from intarsia.uncertainty.law import Law
 from intarsia.uncertainty.proof.acceptance import Contest, Unbiased, contest, exactness, jaccard, unbiased, unbiased_by
-from intarsia.uncertainty.proof.claims import claim, headline
 from intarsia.uncertainty.proof.enumerable import EnumerableLM, Enumerated
 from intarsia.uncertainty.proof.laws import ESTIMATORS, Bin, Estimator, Laws, expected_errors, peaked_laws
 
@@ -113,7 +113,7 @@ class Exact(Study):
             study=self.name,
             kind=self.kind,
             question=self.question,
-            headline=headline(claims),
+            headline=verdict_line(claims),
             claims=claims,
             tables=(_table(bins), _outcome_table(outcomes)),
             figures=(_figure(bins),),
@@ -193,6 +193,7 @@ def _model_claims(outcomes: list[Outcome], options: Options) -> list[Claim]:
             "Where the beam holds every answer, is its estimate the expected dissimilarity itself (largest error)?",
             max(one.error for one in outcomes),
             ("<=", 1e-6),
+            unit="",
             n=options.counted * len(outcomes),
             scale=SCALE,
         ),
@@ -201,6 +202,7 @@ def _model_claims(outcomes: list[Outcome], options: Options) -> list[Claim]:
             "Where the beams hold M / (M + 1) or more, is their squared error below that of 10 samples (largest p)?",
             worst.contest.p_value,
             ("<=", 1e-3),
+            unit="",
             n=sufficient,
             scale=SCALE,
             control=("mean squared error of the samples drawn", worst.contest.drawn),
@@ -232,6 +234,7 @@ def _model_claims(outcomes: list[Outcome], options: Options) -> list[Claim]:
             "And with the product's own sampler (largest distance in standard errors)?",
             max(one.sampler.worst for one in outcomes),
             ("<=", 3.0),
+            unit="",
             n=options.sampled * len(outcomes),
             scale=SCALE,
             reason=f"{options.repeats} seeds a prompt, 4 candidates",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from intarsia.core.claims import FIXED, claim, unmeasured, verdict_line
 from intarsia.core.data import DataSet
 from intarsia.core.errors import DataError, IntarsiaError
 from intarsia.core.journal import content_key
@@ -31,7 +32,6 @@ from intarsia.uncertainty.hybrid import Hybrid
 from intarsia.uncertainty.interval import low_mass, paper_threshold
 from intarsia.uncertainty.law import Law, TokenLaw
 from intarsia.uncertainty.prompting import SHOTS, STOPS, prompts
-from intarsia.uncertainty.proof.claims import FIXED, claim, headline, unmeasured
 from intarsia.uncertainty.proof.kept import BATCH, collected
 from intarsia.uncertainty.proof.measured import SIMILARITY, Gain, Measured, error_ratio, gain
 from intarsia.uncertainty.trie import TrieSampler
@@ -152,7 +152,7 @@ class Real(Study):
             study=self.name,
             kind=self.kind,
             question=self.question,
-            headline=headline(claims),
+            headline=verdict_line(claims),
             claims=tuple(claims),
             tables=tuple(tables),
             figures=tuple(figures),
@@ -362,6 +362,7 @@ def accepted(found: Measured, options: Options, scale: str, name: str, again: Ag
                 "Is that difference of errors beyond chance (paired bootstrap over questions)?",
                 ratio.p,
                 ("<=", 0.01),
+                unit="",
                 n=int(inside_N.sum()),
                 scale=scale,
             ),
@@ -376,6 +377,7 @@ def accepted(found: Measured, options: Options, scale: str, name: str, again: Ag
                 f"Do {found.runs} runs of the beams give the same score (largest difference)?",
                 again.same,
                 ("<=", 0.0),
+                unit="",
                 n=again.n,
                 scale=scale,
                 origin="there is no randomness in a beam",
@@ -412,6 +414,7 @@ def _rejection(found: Measured, options: Options, scale: str, name: str) -> list
             f"How much does the PRR of 10 samples vary over {found.runs} runs (standard deviation)?",
             float(np.std(found.prr_runs, ddof=1)),
             (">=", 0.02),
+            unit="",
             n=n,
             scale=scale,
             origin="fixed before the run for about 300 questions; it falls with the square root of their number",
@@ -422,6 +425,7 @@ def _rejection(found: Measured, options: Options, scale: str, name: str) -> list
             "How much better do beams reject wrong answers when they are weighted by probability (difference of PRR)?",
             weighted.value,
             (">=", 0.10),
+            unit="",
             n=n,
             scale=scale,
             interval=weighted.interval,
@@ -433,6 +437,7 @@ def _rejection(found: Measured, options: Options, scale: str, name: str) -> list
             "Do beams reject wrong answers as well as 10 samples, up to .03 (difference of PRR)?",
             sampled.value,
             (">=", -0.03),
+            unit="",
             n=n,
             scale=scale,
             origin=f"{FIXED}; better than samples is expected of larger models only",
@@ -468,6 +473,7 @@ def _fakes(found: Measured, weighted: Gain, options: Options, scale: str, name: 
             "With log-probabilities of 0, how much of the gain over equal weights is left (difference of PRR)?",
             abs(zeroed),
             ("<=", 1e-9),
+            unit="",
             n=len(found.items),
             scale=scale,
             origin="they are equal weights",
@@ -567,6 +573,7 @@ def _estimators(found: Measured, options: Options, scale: str) -> tuple[list[Cla
                 f"Does '{name}' reject better from beams than from samples (difference of PRR)?",
                 change.value,
                 (">=", 0.0),
+                unit="",
                 n=len(found.items),
                 scale=scale,
                 origin=PAPER,
@@ -597,6 +604,7 @@ def _widths(found: Measured, options: Options, scale: str) -> tuple[list[Claim],
             "For every number of candidates from 2, do beams reject at least as well as samples (least difference)?",
             changes[least].value,
             (">=", 0.0),
+            unit="",
             n=len(found.items),
             scale=scale,
             origin="paper: beams win for all M >= 2",
@@ -609,6 +617,7 @@ def _widths(found: Measured, options: Options, scale: str) -> tuple[list[Claim],
             "How much do 10 beams gain on 5 (difference of PRR)?",
             more.value,
             ("<=", 0.02),
+            unit="",
             n=len(found.items),
             scale=scale,
             origin="paper: beams saturate near 3 to 5",

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from intarsia.core.claims import claim, verdict_line
 from intarsia.core.journal import content_key
 from intarsia.core.study import Claim, Context, Figure, Provenance, Result, Series, Study, Table
 from intarsia.uncertainty.beam import Beam
@@ -20,7 +21,6 @@ from intarsia.uncertainty.generator import Generator, generate_together
 from intarsia.uncertainty.law import Law
 from intarsia.uncertainty.metrics import Comparison, compare
 from intarsia.uncertainty.proof.acceptance import estimates
-from intarsia.uncertainty.proof.claims import claim, headline
 from intarsia.uncertainty.proof.fact_table import LONGEST, SUBJECTS, FactTable
 from intarsia.uncertainty.proof.facts_model import STEPS, FactsModel, train_facts
 from intarsia.uncertainty.proof.kept import first
@@ -120,7 +120,7 @@ class Taught(Study):
             study=self.name,
             kind=self.kind,
             question=self.question,
-            headline=headline(claims),
+            headline=verdict_line(claims),
             claims=claims,
             tables=(_table(outcomes),),
             figures=(_figure(outcomes),),
@@ -231,6 +231,7 @@ def _claims(outcomes: list[Outcome]) -> list[Claim]:
             "Do 10 beams order answers by the true probability of error (rank correlation, lowest seed)?",
             min(one.spearman_beam for one in outcomes),
             (">=", 0.95),
+            unit="",
             n=n,
             scale=SCALE,
             control=("10 samples, highest seed", max(one.spearman_sampling for one in outcomes)),
@@ -240,6 +241,7 @@ def _claims(outcomes: list[Outcome]) -> list[Claim]:
             "Is that correlation above that of 10 samples (smallest difference of the seeds)?",
             min(one.spearman_beam - one.spearman_sampling for one in outcomes),
             (">=", 0.0),
+            unit="",
             n=n,
             scale=SCALE,
         ),
@@ -248,6 +250,7 @@ def _claims(outcomes: list[Outcome]) -> list[Claim]:
             "Do 10 beams reject wrong answers better than 10 samples (difference of PRR, lowest seed)?",
             lowest.gain.difference,
             (">=", 0.0),
+            unit="",
             n=lowest.n,
             scale=SCALE,
             interval=lowest.gain.interval,
@@ -260,6 +263,7 @@ def _claims(outcomes: list[Outcome]) -> list[Claim]:
             "Is that difference beyond chance (paired bootstrap over questions, largest p of the seeds)?",
             max(one.gain.p for one in outcomes),
             ("<=", 0.05),
+            unit="",
             n=min(one.n for one in outcomes),
             scale=SCALE,
         ),
@@ -268,6 +272,7 @@ def _claims(outcomes: list[Outcome]) -> list[Claim]:
             "Are 3 beams at least as good as 10 samples (difference of PRR, lowest seed)?",
             least.few.difference,
             (">=", 0.0),
+            unit="",
             n=least.n,
             scale=SCALE,
             interval=least.few.interval,

@@ -1,4 +1,4 @@
-"""Claims of the room's reproductions: a figure, a line that was fixed before the run, and what they come to."""
+"""Claims of reproductions: a figure, a line that was fixed before the run, and what they come to."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from intarsia.core.study import Claim, Control, Interval, Threshold, Unit, judge
 
+FIXED = "fixed before the run"
+
 
 def claim(
     name: str,
@@ -14,31 +16,31 @@ def claim(
     value: float,
     line: tuple[Literal[">=", "<="], float],
     *,
-    unit: Unit = "share",
     n: int,
     scale: str,
-    origin: str = "fixed before the run",
+    unit: Unit = "share",
+    origin: str = FIXED,
     interval: Interval | None = None,
+    by_interval: bool = False,
     control: tuple[str, float | None] | None = None,
     reason: str = "",
-    by_interval: bool = False,
     **details: Any,
 ) -> Claim:
-    """One row.
+    """One row of a reproduction.
 
     Args:
         name: Of the claim.
         question: In plain words.
         value: What was measured.
         line: Direction and value of the line.
+        n: Items that the value rests on.
+        scale: `cpu`, `full` or `gpu`.
         unit: Of the value.
-        n: Items.
-        scale: `cpu` or `full`.
         origin: Where the line comes from.
         interval: Of the value.
+        by_interval: Whether the whole interval has to lie on the good side; otherwise the value does.
         control: Name and value of what it is held against.
         reason: In one line.
-        by_interval: Whether the whole interval has to lie on the good side; otherwise the value does.
         **details: Further figures.
     """
     threshold = Threshold(value=line[1], direction=line[0], origin=origin)
@@ -58,15 +60,19 @@ def claim(
     )
 
 
-def skipped_claim(name: str, question: str, reason: str, scale: str) -> Claim:
-    """A row for what could not be measured."""
-    return Claim(name=name, question=question, state="skipped", reason=reason, scale=scale)
+def unmeasured(
+    name: str, question: str, reason: str, scale: str, state: Literal["skipped", "not measurable"] = "skipped"
+) -> Claim:
+    """A row without a figure, and why."""
+    return Claim(name=name, question=question, state=state, reason=reason, scale=scale)
 
 
 def verdict_line(claims: Sequence[Claim]) -> str:
-    """The headline: how many claims hold."""
-    held = sum(one.state == "pass" for one in claims)
-    judged = sum(one.state in ("pass", "fail", "inconclusive") for one in claims)
-    failed = [one.name for one in claims if one.state == "fail"]
-    text = f"{held} of {judged} claims hold"
-    return text + (f"; not: {', '.join(failed)}." if failed else ".")
+    """The headline: how many claims hold, and which do not."""
+    states = [one.state for one in claims]
+    judged = sum(state in ("pass", "fail", "inconclusive") for state in states)
+    text = f"{states.count('pass')} of {judged} claims hold"
+    for state, words in (("fail", "not"), ("inconclusive", "undecided")):
+        names = [one.name for one in claims if one.state == state]
+        text += f"; {words}: {', '.join(names)}" if names else ""
+    return f"{text}."
