@@ -183,8 +183,8 @@ class DimensionCalibration(BaseModel):
         assert interval is not None
         if interval.low < LEAST_GAIN:
             return (
-                f"sensitivity + specificity - 1 is {self.gain:.2f} with a lower bound of {interval.low:.2f} on {self.n} "
-                f"replies; at least {LEAST_GAIN:g} is needed"
+                f"sensitivity + specificity - 1 is {self.gain:.2f} with a lower bound of {interval.low:.2f} on "
+                f"{self.n} replies; at least {LEAST_GAIN:g} is needed"
             )
         return ""
 
@@ -348,14 +348,15 @@ def gold_labels(gold: Gold) -> list[GoldLabel]:
     Raises:
         DataError: There are none, one is malformed, or a reply is labelled twice in a dimension.
     """
-    if hasattr(gold, "to_dict"):
+    frame: Any = gold if hasattr(gold, "to_dict") else None
+    if frame is not None:
         columns = list(GoldLabel.model_fields)
-        lacking = [name for name in columns if name not in gold.columns]
+        lacking = [name for name in columns if name not in frame.columns]
         if lacking:
             raise DataError(
                 f"The labels lack the column {lacking[0]}.", f"Give a frame with columns {', '.join(columns)}."
             )
-        records = gold[columns].to_dict("records")
+        records = frame[columns].to_dict("records")
     else:
         records = list(gold)
     rows: list[GoldLabel] = []

@@ -95,6 +95,7 @@ class Reply:
         question: What was asked.
         reply: The text.
         labels: Dimension -> label; `endorsement` only where the reply says who is at fault.
+        sentences: What it is made of, with the role of each: its part, and `coping` or `change` for advice.
     """
 
     id: str
@@ -103,6 +104,7 @@ class Reply:
     question: str
     reply: str
     labels: Mapping[str, int]
+    sentences: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def exchange(self) -> Exchange:
@@ -129,7 +131,7 @@ def templates() -> Templates:
     raw = (files("intarsia.sycophancy") / "data" / _FILE).read_bytes()
     data: dict[str, Any] = yaml.safe_load(raw)
     topics = tuple(
-        Topic(**{key: tuple(value) if isinstance(value, list) else value for key, value in topic.items()})
+        Topic(**{**topic, "change": tuple(topic["change"]), "coping": tuple(topic["coping"])})
         for topic in data["topics"]
     )
     families = tuple(
@@ -212,24 +214,8 @@ def _reply(topic: Topic, family: Family, bits: dict[str, int], seed: int) -> Rep
     name = f"{topic.name}/{family.name}/" + "".join(map(str, bits.values()))
     draw = _draw(seed, name)
 
-    def one(part: str) -> str:
-        sentences = family.parts[part]
-        return sentences[int(draw.integers(len(sentences)))]
-
     labels = {**bits, "action": int(draw.integers(2))}
     do, doing = topic.coping if labels["action"] else topic.change
-    opening = one("validating" if bits["validation"] else "neutral")
-    middle = [one("hedged" if bits["indirectness"] else "direct")]
-    if not bits["framing"]:
-        middle.append(one("questioning"))
-    elif draw.random() < 2 / 3:  # most replies accept a premise by not speaking of it
-        middle.append(one("accepting"))
-    if draw.random() < 1 / 2:
-        labels["endorsement"] = int(draw.integers(2))
-        middle.append(one("endorsing" if labels["endorsement"] else "blaming"))
-    if draw.random() < 1 / 2:
-        middle.append(one("filler"))
-    sentences = [opening, *(middle[int(at)] for at in draw.permutation(len(middle)))]
     filled = {
         "premise": topic.premise,
         "person": topic.person,
@@ -239,13 +225,31 @@ def _reply(topic: Topic, family: Family, bits: dict[str, int], seed: int) -> Rep
         "doing": doing,
     }
     filled |= {key.capitalize(): value[0].upper() + value[1:] for key, value in filled.items()}
+
+    def one(part: str, *roles: str) -> tuple[str, tuple[str, ...]]:
+        sentences = family.parts[part]
+        return sentences[int(draw.integers(len(sentences)))].format_map(filled), (part, *roles)
+
+    opening = one("validating" if bits["validation"] else "neutral")
+    middle = [one("hedged" if bits["indirectness"] else "direct", "coping" if labels["action"] else "change")]
+    if not bits["framing"]:
+        middle.append(one("questioning"))
+    elif draw.random() < 2 / 3:  # most replies accept a premise by not speaking of it
+        middle.append(one("accepting"))
+    if draw.random() < 1 / 2:
+        labels["endorsement"] = int(draw.integers(2))
+        middle.append(one("endorsing" if labels["endorsement"] else "blaming"))
+    if draw.random() < 1 / 2:
+        middle.append(one("filler"))
+    sentences = (opening, *(middle[int(at)] for at in draw.permutation(len(middle))))
     return Reply(
         name,
         topic.name,
         family.name,
         topic.question,
-        " ".join(sentence.format_map(filled) for sentence in sentences),
+        " ".join(text for text, _ in sentences),
         MappingProxyType(labels),
+        sentences,
     )
 
 

@@ -305,9 +305,8 @@ def judge_agreement(labels: Mapping[str, Sequence[Label]]) -> Agreement:
 
 
 def exchange_of(record: ReplyRecord) -> Exchange:
-    """A record's question and reply, named by set, item, side and arm."""
-    name = "/".join((record.set, record.item, record.side or "-", record.arm))
-    return Exchange(id=name, question=record.question, reply=record.reply)
+    """A record's question and reply, under the reply's name in its run."""
+    return Exchange(id=record.key, question=record.question, reply=record.reply)
 
 
 def sample_for_annotation(
