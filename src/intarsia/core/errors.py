@@ -48,3 +48,9 @@ class BackendError(IntarsiaError):
 
 class SandboxError(IntarsiaError):
     """Model-written code cannot be run safely here, or broke a limit."""
+
+
+class Interrupted(IntarsiaError):
+    """The user stopped the run; what is done is kept."""
+
+    exit_code = 130

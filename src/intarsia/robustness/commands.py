@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from intarsia.core.errors import ConfigError, DataError, IntarsiaError
+from intarsia.core.commands import console as console_on
+from intarsia.core.commands import leaving_nothing, print_json, resumable, slug
+from intarsia.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,12 +57,6 @@ Protect = Annotated[str | None, typer.Option("--protect", help="math (default), 
 Gates = Annotated[str | None, typer.Option("--gates", help="Filters on rewrites: cosine:0.9,pos,bae ...")]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Master seed; 0 by default.")]
 Folder = Annotated[Path, typer.Argument(help="The folder of a finished attack.")]
-
-
-class Interrupted(IntarsiaError):
-    """The user stopped the run; what is done is kept."""
-
-    exit_code = 130
 
 
 @app.command(epilog="Example: intarsia robustness attack smollm2-135m --data stories:1 --items 20")
@@ -152,9 +147,9 @@ def attack(
     if not settings.model:
         raise ConfigError("No model is named.", "Try: intarsia robustness attack smollm2-135m --items 20")
     asked = questions(settings)
-    folder = out or Path("runs") / f"robustness-{_slug(settings.model)}"
+    folder = out or Path("runs") / f"robustness-{slug(settings.model)}"
     check_folder(folder, resume=True)  # before a large model is loaded for nothing
-    console = _console(as_json)
+    console = console_on(as_json)
     with contextlib.ExitStack() as stack:
         if console.is_terminal:
             console.print(f"Opening {settings.model} ...", style="dim", highlight=False, markup=False)
@@ -166,7 +161,7 @@ def attack(
             return
         results = _run(made, asked, folder, console)
     if as_json:
-        _print_json(attack_json(results, folder))
+        print_json(attack_json(results, folder))
         return
     _print_results(results, folder, console)
 
@@ -205,27 +200,27 @@ def transfer(
     pairs = len(results.to_items().items)
     if not pairs:
         raise DataError("The attack had no success, so there is nothing to transfer.", "Attack more questions.")
-    console = _console(as_json)
+    console = console_on(as_json)
     if dry_run:
         plan = {"models": models, "pairs": pairs, "calls": len(models) * (pairs + len(results.data.items))}
-        _print_json(plan) if as_json else console.print(
+        print_json(plan) if as_json else console.print(
             f"{len(models)} models, {pairs} pairs, at most {plan['calls']:,} calls", highlight=False, markup=False
         )
         return
     settings = make_settings({key: value for key, value in (("dtype", dtype), ("device", device)) if value})
     found = []
-    with VerdictTable(console) as bar, _resumable():
+    with VerdictTable(console) as bar, resumable():
         for done, model in enumerate(models):
             bar.progress(f"asking {model}", done, len(models))
-            place = folder / "transfer" / _slug(model)
+            place = folder / "transfer" / slug(model)
             kept = {"whole": whole, "system": system, "template": template, "dtype": dtype, "device": device}
-            with _open(model, settings, accept_license) as target, _leaving_nothing(place):
+            with _open(model, settings, accept_license) as target, leaving_nothing(place):
                 with Journal(place / "journal.jsonl", manifest={"model": model, **kept}) as journal:
                     one = ask_another(results, target, whole=whole, system=system, template=template, journal=journal)
                 write_atomic(place / "transfer.json", one.model_dump_json(indent=1) + "\n")
             found.append(one)
     if as_json:
-        _print_json([one.model_dump(mode="json") for one in found])
+        print_json([one.model_dump(mode="json") for one in found])
         return
     print_transfers(found, console)
 
@@ -265,9 +260,9 @@ def candidates(
         made, notes = sources_for(settings, target)
         chosen = settings.protect or ("none" if settings.preset == "paper" else "math")
         found = _candidates(text, made, chosen, gates_named(settings.gates, made))
-    console = _console(as_json)
+    console = console_on(as_json)
     if as_json:
-        _print_json({"question": text, "protect": chosen, "words": found, "notes": notes})
+        print_json({"question": text, "protect": chosen, "words": found, "notes": notes})
         return
     _print_candidates(found, notes, console)
 
@@ -279,9 +274,9 @@ def summary(folder: Folder, as_json: Json = False) -> None:
 
     results = AttackResults.load(folder)
     if as_json:
-        _print_json(attack_json(results, folder))
+        print_json(attack_json(results, folder))
         return
-    _print_results(results, folder, _console(False))
+    _print_results(results, folder, console_on(False))
 
 
 @app.command(epilog="Example: intarsia robustness export runs/robustness-smollm2-135m my-tasks --to lm-eval")
@@ -315,7 +310,7 @@ def export(
         write_atomic(path, b"".join(canonical_json(row) + b"\n" for row in adversarial_rows(results)))
         files, then = [path], f"intarsia audit MODEL --data {shlex.quote(str(path))}"
     if as_json:
-        _print_json({"format": to, "questions": len(results.to_items().items), "files": files})
+        print_json({"format": to, "questions": len(results.to_items().items), "files": files})
         return
     for file in files:
         typer.echo(str(file))
@@ -365,7 +360,7 @@ def augment(
         raise ConfigError("The rewritten rows would replace the file that they come from.", "Give another name.")
     table = read_rows(file)
     where = _text_column(table.rows, column, table.name)
-    console = _console(as_json)
+    console = console_on(as_json)
     with contextlib.ExitStack() as stack:
         target = stack.enter_context(_open(model, settings, accept_license)) if model else None
         made, notes = sources_for(settings, target)
@@ -387,7 +382,7 @@ def augment(
             bar.progress("rewriting", at + 1, len(table.rows))
     write_atomic(out, "".join(lines).encode("utf-8", "surrogatepass"))
     if as_json:
-        _print_json({"file": out, "column": where, "rows": len(lines), "rewritten": rewritten, "notes": notes})
+        print_json({"file": out, "column": where, "rows": len(lines), "rewritten": rewritten, "notes": notes})
         return
     for note in notes:
         console.print(f"Note: {note}", style="dim", highlight=False, markup=False)
@@ -453,44 +448,8 @@ def _open(model: str, settings: AttackSettings, accept_license: bool) -> Target:
 def _run(made: MSCR, asked: DataSet, folder: Path, console: Console) -> AttackResults:
     from intarsia.core.report.terminal import VerdictTable
 
-    with VerdictTable(console) as bar, _resumable(), _leaving_nothing(folder):
+    with VerdictTable(console) as bar, resumable(), leaving_nothing(folder):
         return made.run(asked, out=folder, progress=bar.progress)
-
-
-@contextlib.contextmanager
-def _resumable() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Interrupted("Stopped; every finished batch is kept.", "The same command goes on from there.") from None
-
-
-@contextlib.contextmanager
-def _leaving_nothing(folder: Path) -> Iterator[None]:
-    """Remove a new folder when the run failed before it had anything to keep."""
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
-        yield
-    except BaseException:
-        if folder in new and folder.is_dir() and _is_bare(folder):
-            with contextlib.suppress(OSError):
-                for entry in folder.iterdir():
-                    entry.unlink()
-                for place in new:
-                    place.rmdir()
-        raise
-
-
-def _is_bare(folder: Path) -> bool:
-    """Whether the folder holds nothing but a journal without rows."""
-    from intarsia.core.journal import Journal
-
-    if any(not entry.name.startswith("journal.jsonl") for entry in folder.iterdir()):
-        return False
-    try:
-        return len(Journal.read(folder / "journal.jsonl")) == 0
-    except IntarsiaError:
-        return True
 
 
 def _plan(made: MSCR, asked: DataSet) -> dict[str, Any]:
@@ -531,7 +490,7 @@ def _print_plan(plan: Mapping[str, Any], console: Console, as_json: bool) -> Non
     from intarsia.robustness.terminal import say
 
     if as_json:
-        _print_json(plan)
+        print_json(plan)
         return
     calls = plan["calls"]
     say(
@@ -621,17 +580,3 @@ def _text_column(rows: Any, column: str, name: str) -> str:
             "Say which one it is: --column NAME.",
         )
     return found
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.").lower()[-60:] or "model"
-
-
-def _console(quiet: bool) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=quiet, highlight=False)
-
-
-def _print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, indent=2, default=str, ensure_ascii=False))
