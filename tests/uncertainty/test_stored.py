@@ -52,6 +52,15 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["c.jsonl"]
 
 
+def test_separators_of_unicode_end_no_line(tmp_path: Path) -> None:
+    text = "a\u2028b\x85c\u2029d"
+    path = _file(tmp_path, {"key": text, "answer": text, "candidates": [{"text": text, "logprob": -1.0}]})
+    made = Stored(path).generate([""], [text])
+    save_candidates(path, [text], made)
+    assert text in path.read_text(encoding="utf-8")
+    assert Stored(path).generate([""], [text])[0].texts == (text,)
+
+
 def test_plain_records_are_enough(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "Capital?"}]
     stored = Stored(_file(tmp_path, GOOD, "", {**GOOD, "key": None, "prompt": chat}))

@@ -162,7 +162,7 @@ def on_tiny(tiny: FactsModel, monkeypatch: pytest.MonkeyPatch) -> None:
 SMALL = Options(items=12, flat=4, flat_full=4, other=12, again=3, shuffles=2, resamples=9, runs=2)
 
 
-@pytest.mark.parametrize("scale", ["cpu", "full"])
+@pytest.mark.parametrize("scale", ["cpu", pytest.param("full", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("on_tiny")
 def test_a_resumed_run_gives_the_same_body(scale: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run() -> Any:

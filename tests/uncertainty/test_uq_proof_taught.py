@@ -78,6 +78,7 @@ def test_a_resumed_run_trains_and_asks_nothing_again(tmp_path: Path, monkeypatch
     assert [series.name for series in result.figures[0].series] == ["beams", "samples"]
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     whole, file = train_facts(5, subjects=1, steps=60), tmp_path / "training.pt"
 

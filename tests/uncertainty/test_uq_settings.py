@@ -8,6 +8,7 @@ import pytest
 
 from intarsia.core.errors import ConfigError
 from intarsia.uncertainty.beam import Beam
+from intarsia.uncertainty.beamuq import SIMILARITY
 from intarsia.uncertainty.diverse import DiverseBeam
 from intarsia.uncertainty.facts import facts
 from intarsia.uncertainty.hybrid import Hybrid
@@ -114,3 +115,14 @@ def test_one_candidate_is_warned_of() -> None:
 
 def test_nearest_names_all_where_none_is_near() -> None:
     assert nearest("zzz", ["beam", "sample"]) == "Known: beam, sample."
+
+
+def test_the_papers_preset_is_the_papers_where_nothing_else_is_said() -> None:
+    for made in (Scoring(preset="paper"), UncertaintyOptions(preset="paper"), make_settings({"preset": "paper"})):
+        assert made.similarity == SIMILARITY["paper"] == "nli"
+        assert (made.temperature, made.on_low_mass) == (1.0, "warn")
+        assert (made.m, made.answer, made.mass_floor, made.merge_texts) == (10, "greedy", 0.0, False)
+    said = UncertaintyOptions.model_validate({"preset": "paper", "similarity": "exact", "temperature": 0.7})
+    assert (said.similarity, said.temperature, said.on_low_mass) == ("exact", 0.7, "warn")
+    assert Scoring.model_validate(said.model_dump(include=set(Scoring.model_fields))).similarity == "exact"
+    assert (UncertaintyOptions().temperature, UncertaintyOptions().on_low_mass) == (0.5, "hybrid")

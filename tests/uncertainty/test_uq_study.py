@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -11,17 +12,24 @@ import pytest
 from intarsia.audit.config import AuditConfig, study_options
 from intarsia.audit.engine import run_audit
 from intarsia.core.data import DataSet, Item
-from intarsia.core.errors import BackendError, ConfigError
+from intarsia.core.errors import BackendError, ConfigError, IntarsiaError
 from intarsia.core.journal import Journal
 from intarsia.core.report import to_html
 from intarsia.core.study import Context, Report, Result
 from intarsia.core.target import Prompt, Target
-from intarsia.uncertainty import question_sets
+from intarsia.uncertainty import question_sets, rejection, verdicts
 from intarsia.uncertainty.study import ITEMS, Uncertainty, UncertaintyOptions
 from tests.uncertainty.answerers import END, WORDS, Server, TableTarget, graded, lawful, questions
 
 assert lawful  # a fixture, used by name
 pytestmark = pytest.mark.usefixtures("lawful")
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals are tested with the metrics; here a few hundred draws will do."""
+    monkeypatch.setattr(verdicts, "RESAMPLES", 299)
+    monkeypatch.setattr(rejection, "RESAMPLES", 49)
 
 
 def flat(n: int) -> tuple[float, ...]:
@@ -284,6 +292,37 @@ def test_the_remedy_is_a_command_that_is_there() -> None:
         assert flags
     assert "--m 6" in claim.remedy.command
     assert "--merge-texts" in claim.remedy.command
+
+
+def test_the_remedy_brings_the_preset_and_the_place_of_the_set(tmp_path: Path) -> None:
+    file = tmp_path / "known_1000" / "known_1000.json"
+    file.parent.mkdir()
+    rows = [
+        {
+            "prompt": f"Animal {n} is called",
+            "attribute": WORDS[n % 8] if n % 20 < 15 else "nothing",
+            "relation_id": "P17",
+            "subject": f"{n}",
+        }
+        for n in range(60)
+    ]
+    file.write_text(json.dumps(rows))
+    options = {"preset": "paper", "similarity": "jaccard", "root": str(tmp_path), "sets": ("known_1000",), "items": 50}
+    made = Uncertainty().run(Context(target=TableTarget(), options=UncertaintyOptions(**options)))  # type: ignore[arg-type]
+    remedy = made.claim("caught.known_1000").remedy
+    assert remedy is not None
+    words = shlex.split(remedy.command)
+    assert words[words.index("--path") + 1] == str(file)
+    assert words[words.index("--preset") + 1] == "paper"
+    assert words[words.index("--similarity") + 1] == "jaccard"
+    assert "--temperature" not in words
+
+
+def test_a_similarity_that_cannot_be_had_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    target = TableTarget()
+    with pytest.raises(IntarsiaError, match="nowhere"):
+        run(target, options={"similarity": f"nli:{tmp_path / 'nowhere'}"})
+    assert target.batches_made == 0
 
 
 def test_the_default_is_the_packaged_facts_and_sets_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from intarsia.core.data import DataSet, Item
 from intarsia.core.errors import ConfigError, DataError
 from intarsia.core.journal import Journal
 from intarsia.core.study import Remedy, canonical_json
+from intarsia.uncertainty import rejection, results, verdicts
 from intarsia.uncertainty.asking import Asked, ask_set, asked_from, asked_row
 from intarsia.uncertainty.candidates import Answer, CandidateSet
 from intarsia.uncertainty.metrics import wrong_caught
@@ -25,6 +27,14 @@ from intarsia.uncertainty.threshold import Threshold, as_artefact, fit_threshold
 from intarsia.uncertainty.verdicts import Finding, claims, examples, figures, headline, measures, tables, withheld
 
 NONE = Remedy(text="none")
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals are tested with the metrics; here a few hundred draws will do."""
+    monkeypatch.setattr(results, "RESAMPLES", 199)
+    monkeypatch.setattr(verdicts, "RESAMPLES", 499)
+    monkeypatch.setattr(rejection, "RESAMPLES", 99)
 
 
 def candidates(share: float, *, answer: str = "yes", kind: str = "beam") -> CandidateSet:
@@ -88,11 +98,19 @@ def test_a_perfect_order_catches_all_that_can_be_caught() -> None:
 
 
 def test_the_reversed_order_catches_nothing_and_fails() -> None:
-    shares = [0.5 + 0.009 * n for n in range(50)]
-    made = rows(finding(shares, [n < 40 for n in range(50)]))
+    shares = [0.5 + 0.0045 * n for n in range(100)]
+    made = rows(finding(shares, [n < 80 for n in range(100)]))
     assert (made["caught"].value, made["caught"].state) == (0.0, "fail")  # type: ignore[attr-defined]
     assert (made["auroc"].value, made["auroc"].state) == (0.0, "fail")  # type: ignore[attr-defined]
     assert made["calibration"].state == "pass"  # type: ignore[attr-defined]
+
+
+def test_six_wrong_answers_of_which_none_was_caught_decide_nothing() -> None:
+    # At random that happens in one run of four, and every draw of a bootstrap shows it again.
+    shares = [0.5 + 0.008 * n for n in range(60)]
+    claim = rows(finding(shares, [n < 54 for n in range(60)]))["caught"]
+    assert (claim.value, claim.state) == (0.0, "inconclusive")  # type: ignore[attr-defined]
+    assert claim.interval.high > 0.2  # type: ignore[attr-defined]
 
 
 def test_the_best_that_can_be_done_is_said_where_most_are_wrong() -> None:
@@ -107,6 +125,29 @@ def test_confidence_that_is_not_earned_fails() -> None:
     assert made.value == pytest.approx(0.99 - 0.0295 - 0.5, abs=1e-6)  # type: ignore[attr-defined]
     assert made.worst.name == "task 1"  # type: ignore[attr-defined]
     assert made.worst.value > 0.9  # type: ignore[attr-defined]
+
+
+def test_what_the_beams_leave_out_is_not_held_against_the_model() -> None:
+    # Two beams hold 0.64 together and agree by 0.9 of that: the model may mean its answer by as little as 0.58.
+    def shown(held: float) -> dict[str, object]:
+        found = finding([0.9 - 0.001 * n for n in range(60)], [n % 5 < 3 for n in range(60)])
+        less = [
+            replace(row, results={"beam": replace(row.results["beam"], mass=held)}) for row in found.rows
+        ]  # fmt: skip
+        return rows(replace(found, rows=tuple(less)))
+
+    made = shown(0.64)["calibration"]
+    assert (made.state, made.value) == ("inconclusive", pytest.approx(0.27, abs=0.01))  # type: ignore[attr-defined]
+    assert "beams leave out" in made.reason  # type: ignore[attr-defined]
+    assert made.details["surer_by_at_least"] == pytest.approx(0.64 * 0.87 - 0.6, abs=0.01)  # type: ignore[attr-defined]
+    assert shown(1.0)["calibration"].state == "fail"  # type: ignore[attr-defined]
+
+
+def test_a_similarity_that_is_no_share_has_no_calibration() -> None:
+    found = finding([0.99 - 0.01 * n for n in range(50)], [n % 3 > 0 for n in range(50)])
+    near = rows(replace(found, scoring=found.scoring.model_copy(update={"similarity": "embedding:minilm-l6"})))
+    assert near["calibration"].state == "not measurable"  # type: ignore[attr-defined]
+    assert "no share" in near["calibration"].reason  # type: ignore[attr-defined]
 
 
 def test_an_estimator_that_is_no_probability_has_no_calibration() -> None:

@@ -352,7 +352,7 @@ class Remembering(Target):
 
 def protocol(scoring: Scoring, data: DataSet, seed: int) -> dict[str, Any]:
     """What candidates depend on besides model, source and prompt. Similarities and weights come after them."""
-    after = {"candidates", "similarity", "mass_floor", "style", "shots", "max_new_tokens"}
+    after = {"preset", "candidates", "similarity", "mass_floor", "style", "shots", "max_new_tokens"}
     return {**scoring.model_dump(mode="json", exclude=after), "limit": scoring.limit(data), "seed": seed}
 
 

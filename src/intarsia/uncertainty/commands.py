@@ -40,7 +40,11 @@ Model = Annotated[str, typer.Argument(help="Catalog name, hub id, folder, or end
 Data = Annotated[str | None, typer.Option("--data", help="Questions: a name (facts, known_1000 ...), file or hub id.")]
 DataPath = Annotated[str | None, typer.Option("--path", help="File or folder of the named set.")]
 Split = Annotated[str | None, typer.Option("--split", help="Which part of the set.")]
+Mapped = Annotated[str | None, typer.Option("--map", help="Which column is what: question=q,answer=a.")]
 Items = Annotated[int | None, typer.Option("--items", metavar="N", min=0, help="Most questions; 200, 0 for all.")]
+Preset = Annotated[
+    str | None, typer.Option("--preset", help="paper: by entailment, at temperature 1, unless said otherwise.")
+]
 Candidates = Annotated[
     str | None, typer.Option("--candidates", help="auto, beam, sample, diverse, hybrid, endpoint or stored.")
 ]
@@ -94,11 +98,12 @@ def score(
         list[str] | None,
         typer.Argument(metavar="[QUESTION]...", help="Questions, a JSONL or CSV file, or - for standard input."),
     ] = None,
-    mapping: Annotated[str | None, typer.Option("--map", help="Which column is what: question=q,answer=a.")] = None,
+    mapping: Mapped = None,
     raw: Annotated[bool, typer.Option("--raw", help="Questions are whole prompts; add nothing to them.")] = False,
     threshold: Annotated[
         Path | None, typer.Option("--threshold", help="A fitted threshold; its settings apply, too.")
     ] = None,
+    preset: Preset = None,
     candidates: Candidates = None,
     stored: Stored = None,
     m: M = None,
@@ -132,8 +137,9 @@ def score(
     from intarsia.uncertainty.threshold import Threshold
 
     given = {
-        "model": model, "map": mapping, "candidates": candidates, "stored": stored, "m": m, "beams": _beams(beams),
-        "groups": groups, "penalty": penalty, "temperature": temperature, "similarity": similarity,
+        "model": model, "map": mapping, "preset": preset, "candidates": candidates, "stored": stored, "m": m,
+        "beams": _beams(beams), "groups": groups, "penalty": penalty, "temperature": temperature,
+        "similarity": similarity,
         "estimators": estimators, "mass_floor": mass_floor, "merge_texts": merge_texts, "answer": answer,
         "low_mass": low_mass, "on_low_mass": on_low_mass, "stops": _stops(stops, no_stops),
         "max_new_tokens": max_new_tokens, "style": style, "system": system, "template": template,
@@ -182,6 +188,8 @@ def bench(
     path: DataPath = None,
     split: Split = None,
     items: Items = None,
+    mapping: Mapped = None,
+    preset: Preset = None,
     sources: Annotated[
         str | None, typer.Option("--sources", help="Candidates to compare: beam,sample,hybrid,diverse,endpoint.")
     ] = None,
@@ -213,7 +221,8 @@ def bench(
     from intarsia.uncertainty.settings import make_settings
 
     given = {
-        "model": model, "data": data, "path": path, "split": split, "items": items, "sources": sources, "m": m,
+        "model": model, "data": data, "path": path, "split": split, "items": items, "map": mapping,
+        "preset": preset, "sources": sources, "m": m,
         "beams": _beams(beams), "groups": groups, "penalty": penalty, "temperature": temperature,
         "similarity": similarity, "estimators": estimators, "mass_floor": mass_floor, "merge_texts": merge_texts,
         "stops": _stops(stops, no_stops), "max_new_tokens": max_new_tokens, "style": style, "shots": shots,
@@ -259,6 +268,8 @@ def threshold(
     path: DataPath = None,
     split: Split = None,
     items: Items = None,
+    mapping: Mapped = None,
+    preset: Preset = None,
     candidates: Candidates = None,
     stored: Stored = None,
     m: M = None,
@@ -295,8 +306,9 @@ def threshold(
     from intarsia.uncertainty.threshold import as_artefact, fit_threshold
 
     given = {
-        "model": model, "data": data, "path": path, "split": split, "items": items, "candidates": candidates,
-        "stored": stored, "m": m, "beams": _beams(beams), "groups": groups, "penalty": penalty,
+        "model": model, "data": data, "path": path, "split": split, "items": items, "map": mapping,
+        "preset": preset, "candidates": candidates, "stored": stored, "m": m, "beams": _beams(beams),
+        "groups": groups, "penalty": penalty,
         "temperature": temperature, "similarity": similarity, "estimators": estimators or ESTIMATOR,
         "mass_floor": mass_floor, "merge_texts": merge_texts, "answer": answer, "low_mass": low_mass,
         "on_low_mass": on_low_mass, "stops": _stops(stops, no_stops), "max_new_tokens": max_new_tokens,
@@ -530,6 +542,7 @@ def _labelled(settings: UncertaintySettings) -> DataSet:
         settings.data,
         path=settings.path or None,
         split=settings.split or None,
+        mapping=settings.map or None,
         limit=settings.items or (100_000 if settings.data == "facts" else None),
         seed=settings.seed,
     )
@@ -561,10 +574,11 @@ def _run(
     from intarsia.core.journal import Journal
     from intarsia.core.report.terminal import VerdictTable
     from intarsia.uncertainty.asking import ask_set, default_source, temperature_of
-    from intarsia.uncertainty.results import ScoredAnswers
+    from intarsia.uncertainty.results import ScoredAnswers, score_answers, similarity_of
     from intarsia.uncertainty.settings import Scoring
 
     scoring = Scoring.model_validate(settings.scoring())
+    similarity = similarity_of(scoring)  # one that cannot be had is refused before anything is asked
     notes = list(scoring.notes)
     plain = settings.model_dump(mode="json", exclude={"stored"})
     manifest = {"settings": plain, "data": asked.sha256, "sources": list(sources)}
@@ -594,7 +608,8 @@ def _run(
                 journal=journal,
                 progress=lambda done, total: bar.progress("answering", done, total),
             )
-        run = ScoredAnswers(plain, asked, made, scoring, settings.estimators, target.provenance(), notes)
+        rows = score_answers(made, scoring, settings.estimators or None, similarity)
+        run = ScoredAnswers(plain, asked, made, scoring, settings.estimators, target.provenance(), notes, rows)
         if folder is not None:
             run.save(folder)
     return run

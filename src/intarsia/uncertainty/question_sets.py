@@ -73,6 +73,7 @@ def load(
     *,
     path: str | Path | None = None,
     split: str | None = None,
+    mapping: Mapping[str, str] | None = None,
     limit: int | None = None,
     seed: int = 0,
     root: str | None = None,
@@ -85,6 +86,7 @@ def load(
             `core.data.load` reads (a file, another hub id).
         path: A file of the named set, or a folder that holds it; found by itself when omitted.
         split: Which part; the usual one for evaluation when omitted.
+        mapping: Which column of a file of one's own is what, `{"question": "q", "answer": "a"}`.
         limit: Most items, chosen by hash. Generated facts are 200 when omitted.
         seed: Of that choice.
         root: Folder that holds sets as sub-folders; the environment variable INTARSIA_DATA when omitted.
@@ -95,6 +97,8 @@ def load(
         DataError: The set is missing, damaged, of another shape, or has no gold answers.
     """
     source = source.strip()
+    if mapping and (source in NAMES or path is not None):
+        raise ConfigError(f"The columns of {source} are known.", "Drop the mapping, or give a file of your own alone.")
     if limit is not None and limit < 1:
         raise ConfigError(f"A limit of {limit} items leaves nothing.", "Give 1 or more.")
     if source == "facts":
@@ -103,7 +107,7 @@ def load(
         return facts(200 if limit is None else limit, seed=seed)
     known, name = _SETS.get(source), source
     if known is None and path is None:
-        found = _by_hub_id(source, split, offline) or _own_rows(source, split, offline)
+        found = _by_hub_id(source, split, offline) or _own_rows(source, split, offline, mapping)
         if found is None:
             if _misspelled(source):
                 raise ConfigError(f"There is no set {source!r}.", f"Did you mean {_misspelled(source)}?")
@@ -168,16 +172,22 @@ def _by_hub_id(source: str, split: str | None, offline: bool | None) -> DataSet 
     return None
 
 
-def _own_rows(source: str, split: str | None, offline: bool | None) -> DataSet | None:
+def _own_rows(
+    source: str, split: str | None, offline: bool | None, mapping: Mapping[str, str] | None
+) -> DataSet | None:
     """A file or another set of the hub; None for names."""
     if Path(source).suffix.lower() not in SUFFIXES and not Path(source).is_file() and _HUB_ID.match(source) is None:
         return None
     if source in known_sets.NAMES:
         return None
     table = read_rows(source, split=split, offline=offline, suggestions=NAMES)
-    if table.rows and all({"input", "output"} <= set(row) and "question" not in row for row in table.rows):
+    if (
+        table.rows
+        and not mapping
+        and all({"input", "output"} <= set(row) and "question" not in row for row in table.rows)
+    ):
         return _made(table.name, _Known(_prompt, table.licence, examples=False), table.rows, table.origin)
-    items, shots = hold_out(items_from_rows(table.rows, name=table.name), SHOTS)
+    items, shots = hold_out(items_from_rows(table.rows, name=table.name, mapping=mapping), SHOTS)
     return DataSet(
         name=table.name,
         items=items,

@@ -31,7 +31,7 @@ from intarsia.uncertainty.interval import CertifiedInterval
 from intarsia.uncertainty.metrics import compare, measure
 from intarsia.uncertainty.quality import quality as quality_of
 from intarsia.uncertainty.settings import ESTIMATOR, Scoring
-from intarsia.uncertainty.similarity import as_similarity, clean_text
+from intarsia.uncertainty.similarity import PairCache, as_similarity, clean_text
 
 FORMAT = 1
 METRICS = ("prr", "auroc", "auprc", "aurc", "caught@0.2")
@@ -95,8 +95,22 @@ class Figures(NamedTuple):
     gain_p: float = math.nan
 
 
+def similarity_of(scoring: Scoring) -> PairCache:
+    """The similarity of a run, its model loaded, so that it does not fail when all questions have been asked.
+
+    Raises:
+        ModelError: Its model cannot be had.
+    """
+    made = as_similarity(scoring.similarity)
+    made.pairs([("yes", "no")])
+    return made
+
+
 def score_answers(
-    asked: Sequence[Asked], scoring: Scoring, estimators: Sequence[str] | None = None
+    asked: Sequence[Asked],
+    scoring: Scoring,
+    estimators: Sequence[str] | None = None,
+    similarity: PairCache | None = None,
 ) -> list[ScoredAnswer]:
     """Uncertainty and quality of every answer that there is; questions without one are left out.
 
@@ -104,11 +118,12 @@ def score_answers(
         asked: Questions with their candidates.
         scoring: Similarity, mass floor and what counts as low mass.
         estimators: Names; all when omitted.
+        similarity: The similarity that `scoring` names, where it was made already.
     """
     answered = [one for one in asked if one.sets]
     if not answered:
         return []
-    similarity = as_similarity(scoring.similarity)  # one cache of pairs for all sources
+    similarity = as_similarity(scoring.similarity) if similarity is None else similarity  # one cache for all sources
     by_source = {}
     for source in answered[0].sets:
         uq = BeamUQ(

@@ -26,6 +26,9 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 LAWFUL = ("beam", "sample", "diverse", "hybrid")
 """Sources that grow answers on the next-token probabilities of a local model."""
 OnLowMass: TypeAlias = Literal["warn", "hybrid"]
+Preset: TypeAlias = Literal["default", "paper"]
+PAPER: dict[str, Any] = {"similarity": "nli", "temperature": 1.0, "on_low_mass": "warn"}
+"""What the preset `paper` sets where nothing else is said; all else that the paper fixes is the default anyway."""
 MOST_CANDIDATES = 1000
 ESTIMATOR = "dissimilarity"
 """The uncertainty that decides, unless another one is named."""
@@ -42,6 +45,8 @@ class Scoring(BaseModel):
     """How answers are made and scored.
 
     Attributes:
+        preset: `paper` compares by the paper's entailment model, at temperature 1 and without a fall-back, wherever
+            nothing else is said.
         candidates: Where candidates come from: `beam`, `sample`, `diverse`, `hybrid` (local models), `endpoint`
             (samples by log-probability), `stored` (a file); `auto` takes beams where there are weights, else what
             there is.
@@ -64,6 +69,7 @@ class Scoring(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    preset: Preset = "default"
     candidates: Source | Literal["auto"] = "auto"
     m: int = Field(10, ge=1, le=MOST_CANDIDATES)
     beams: int | Literal["auto"] = "auto"
@@ -80,6 +86,11 @@ class Scoring(BaseModel):
     max_new_tokens: int | None = Field(None, ge=1, le=4096)
     style: Style | Literal["auto"] = "auto"
     shots: int = Field(SHOTS, ge=0, le=64)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_paper(cls, values: Any) -> Any:
+        return {**PAPER, **values} if isinstance(values, Mapping) and values.get("preset") == "paper" else values
 
     @field_validator("stops", mode="before")
     @classmethod

@@ -82,7 +82,7 @@ class Stored:
         self._by_key: dict[str, int] = {}
         self._by_prompt: dict[str, int] = {}
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines()
+            lines = self.path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{self.path} cannot be read: {error}", "Name a JSONL file in UTF-8.") from error
         for number, line in enumerate(lines, start=1):

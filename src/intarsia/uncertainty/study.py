@@ -19,8 +19,9 @@ from intarsia.core.target import Target, prompt_text
 from intarsia.uncertainty import question_sets, verdicts
 from intarsia.uncertainty.asking import ask_set, default_source, prompts_of, temperature_of
 from intarsia.uncertainty.estimators import ESTIMATORS
-from intarsia.uncertainty.results import lexical, score_answers
+from intarsia.uncertainty.results import lexical, score_answers, similarity_of
 from intarsia.uncertainty.settings import BASELINE, ESTIMATOR, OnLowMass, Scoring, Source, nearest
+from intarsia.uncertainty.similarity import PairCache
 from intarsia.uncertainty.verdicts import Finding
 
 ITEMS = {"smoke": 20, "quick": 60, "standard": 300, "full": 1000}
@@ -102,6 +103,7 @@ class Uncertainty(Study):
         if not sets and not lost:
             raise ConfigError("The uncertainty study has nothing to ask.", "Name sets: --set uncertainty.sets=[facts].")
         source = default_source(target) if options.candidates == "auto" else options.candidates
+        similarity = similarity_of(options) if sets else None
         notes = list(options.notes) + _notes(target, options)
         found: list[Finding] = []
         ungraded: list[DataSet] = []
@@ -111,7 +113,7 @@ class Uncertainty(Study):
                 ungraded.append(one)
                 continue
             began = time.perf_counter()
-            found.append(_find(context, options, target, source, one))
+            found.append(_find(context, options, target, source, one, similarity))
             seconds[f"caught.{one.name}"] = round(time.perf_counter() - began, 3)
         claims = [
             claim
@@ -212,7 +214,14 @@ def _graded(one: DataSet) -> bool:
     return any(item.answer is not None and item.kind != "free" for item in one.items)
 
 
-def _find(context: Context, options: UncertaintyOptions, target: Target, source: Source, one: DataSet) -> Finding:
+def _find(
+    context: Context,
+    options: UncertaintyOptions,
+    target: Target,
+    source: Source,
+    one: DataSet,
+    similarity: PairCache | None = None,
+) -> Finding:
     items = tuple(item for item in one.items if item.answer is not None and item.kind != "free")
     asked = ask_set(
         target,
@@ -229,7 +238,7 @@ def _find(context: Context, options: UncertaintyOptions, target: Target, source:
     cheap = None if lexical(options) else [name for name, one in ESTIMATORS.items() if one.needs != "matrix"]
     if cheap is not None and options.estimator not in cheap:
         cheap.append(options.estimator)
-    rows = score_answers(asked, options, cheap)
+    rows = score_answers(asked, options, cheap, similarity)
     return Finding(
         name=one.name,
         data=one,
@@ -279,6 +288,9 @@ def _abstain(model: str, found: Finding, context: Context, options: UncertaintyO
     if own and not Path(data).is_file():
         data = "questions.jsonl"
     parts = ["intarsia uncertainty threshold", shlex.quote(model), f"--data {shlex.quote(data)}"]
+    if options.root is not None and found.name in question_sets.NAMES:
+        file = Path(options.root) / found.data.origin
+        parts += [f"--path {shlex.quote(str(file))}"] if file.is_file() else []
     parts += [f"--items {options.items or ITEMS[context.budget]}", goal, *_changed(options, context)]
     parts += ["--accept-license"] if _has_terms(model) else []
     asks = f"intarsia uncertainty score {shlex.quote(model)} 'What is the capital of Peru?'"
@@ -292,8 +304,8 @@ def _abstain(model: str, found: Finding, context: Context, options: UncertaintyO
 
 def _changed(options: UncertaintyOptions, context: Context) -> list[str]:
     """Options of the command line that differ from its own defaults."""
-    plain = Scoring()
-    words = []
+    plain = Scoring(preset=options.preset)
+    words = [f"--preset {options.preset}"] if options.preset != "default" else []
     for name in Scoring.model_fields:
         value = getattr(options, name)
         if value == getattr(plain, name):

@@ -49,6 +49,8 @@ SHOWN = 800
 CANDIDATES_SHOWN = 6
 ALIKE = "all answers are equally uncertain"
 RESAMPLES = 1999
+_SHARES = ("exact", "jaccard", "rouge-l", "lexical", "nli", "nli-entail")
+"""Similarities that are 0 for answers with nothing in common, so that agreement reads as a probability."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,9 @@ def _caught(found: Finding, scale: str, apply: Remedy, larger: Remedy) -> Claim:
     line = Line(
         value=ABSTAINED, direction=">=", origin="house rule: more than abstaining at random on as many questions"
     )
-    state = judge(got.value, got.interval, line)
+    # All or nothing is the same in every draw, so that a bootstrap of six wrong answers would be sure of it.
+    interval = got.interval if 0 < got.value < 1 else wilson(round(got.value * wrong), wrong)
+    state = judge(got.value, interval, line)
     away = math.floor(ABSTAINED * n + 1e-9)
     edge = float(np.sort(u_N)[n - away - 1])
     details: dict[str, JsonValue] = {
@@ -177,7 +181,7 @@ def _caught(found: Finding, scale: str, apply: Remedy, larger: Remedy) -> Claim:
         question=_caught_question(found),
         state=state,
         value=got.value,
-        interval=got.interval,
+        interval=interval,
         control=Control(name="abstaining at random on as many", value=away / n),
         threshold=line,
         n=n,
@@ -296,11 +300,20 @@ def _calibration(found: Finding, scale: str, apply: Remedy, larger: Remedy) -> C
     if found.estimator != ESTIMATOR:
         reason = f"{found.estimator} is no probability; {ESTIMATOR} is read as one"
         return _empty(found, "calibration", question, reason, scale, None)
+    if found.scoring.similarity.partition(":")[0] not in _SHARES:
+        reason = f"similarity by {found.scoring.similarity} is no share of answers that say the same"
+        return _empty(found, "calibration", question, reason, scale, None)
     sure_N = 1 - found.scores_N()
     over_N = sure_N - found.right_N
     interval = bootstrap_mean(over_N, seed=found.seed)
     line = Line(value=MOST_OVERCONFIDENT, direction="<=", origin="house rule: at most 10 points surer than it is right")
     state = judge(float(over_N.mean()), interval, line)
+    # What beams leave out may disagree with the answer: too sure by that much is their fault, not the model's.
+    least_N = sure_N * _seen(found) - found.right_N
+    least = judge(float(least_N.mean()), bootstrap_mean(least_N, seed=found.seed), line)
+    unsettled = state == "fail" and least != "fail"
+    if unsettled:
+        state = "inconclusive"
     error = ece(np.clip(sure_N, 0, 1), found.right_N, bins=10, scheme="mass")
     return Claim(
         name=f"calibration.{found.name}",
@@ -313,11 +326,23 @@ def _calibration(found: Finding, scale: str, apply: Remedy, larger: Remedy) -> C
         n=len(found.rows),
         worst=_worst(found, over_N.tolist()),
         reason=f"agrees with itself by {sure_N.mean():.0%}, right in {found.right_N.mean():.0%}, {found.law}; "
-        f"calibration error {error.value:.3f} in 10 bins of equal count",
+        f"calibration error {error.value:.3f} in 10 bins of equal count"
+        + ("; what the beams leave out may be the whole of the difference" if unsettled else ""),
         remedy={"fail": apply, "inconclusive": larger}.get(state),
         scale=scale,
-        details={"ece": round(error.value, 4), "mean_confidence": round(float(sure_N.mean()), 4)},
+        details={
+            "ece": round(error.value, 4),
+            "mean_confidence": round(float(sure_N.mean()), 4),
+            "surer_by_at_least": round(float(least_N.mean()), 4),
+        },
     )
+
+
+def _seen(found: Finding) -> np.ndarray:
+    """Probability that each score rests on: what beams hold, and 1 for unbiased scores."""
+    results = [row.results[found.source] for row in found.rows]
+    biased = ("beam", "diverse")
+    return np.array([one.mass if one.candidates.kind in biased and one.mass else 1.0 for one in results])
 
 
 def _empty(found: Finding, name: str, question: str, reason: str, scale: str, remedy: Remedy | None) -> Claim:
