@@ -103,6 +103,11 @@ class ClassifierJudge:
         self.dimensions = frozenset(self._heads)
         self.note = str(self.card["note"])
 
+    @property
+    def parts(self) -> LoadedJudge:
+        """What it is made of."""
+        return LoadedJudge(self._detectors, self._heads, self.card)
+
     @classmethod
     def of(cls, loaded: LoadedJudge, *, name: str = "classifier", encoder: Encode | None = None) -> ClassifierJudge:
         """A judge of parts that are in memory."""
@@ -221,7 +226,7 @@ class ClassifierJudge:
         """Write weights and card as one safetensors file."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, _bytes(LoadedJudge(self._detectors, self._heads, self.card)))
+        write_atomic(path, _bytes(self.parts))
         return path
 
     @classmethod
@@ -231,7 +236,13 @@ class ClassifierJudge:
 
 
 def fit_templates(
-    train: Sequence[Reply], held_out: Sequence[Reply], encode: Encode, *, encoder: str, encoder_sha256: str = ""
+    train: Sequence[Reply],
+    held_out: Sequence[Reply],
+    encode: Encode,
+    *,
+    encoder: str,
+    encoder_sha256: str = "",
+    least_kappa: float = LEAST_KAPPA,
 ) -> ClassifierJudge:
     """Train detectors and heads on template replies, and test them on others.
 
@@ -243,6 +254,7 @@ def fit_templates(
         encode: Embeds texts.
         encoder: Its name.
         encoder_sha256: Hash of its weights.
+        least_kappa: See `LEAST_KAPPA`; -1 gives every dimension a head.
 
     Raises:
         DataError: The training replies come from fewer families than there are folds.
@@ -275,7 +287,7 @@ def fit_templates(
         x_NF = np.array([features[reply.id] for reply in told])
         y_N = np.array([reply.labels[dimension] for reply in told])
         kappa = _cross_validated(x_NF, y_N, [reply.family for reply in told]).kappa
-        if kappa is not None and kappa >= LEAST_KAPPA:
+        if kappa is not None and kappa >= least_kappa:
             heads[dimension] = _fit_head(x_NF, y_N)
         else:
             left_out[dimension] = kappa

@@ -55,7 +55,7 @@ STRENGTH = 10.0
 """Inverse regularization of the detectors; chosen by cross-validation over training families."""
 _LONGEST = 60.0  # log-odds are cut there: one sentence must not decide everything
 
-_END = re.compile(r"(?<=[.!?])[\"')\]*_]*\s+|\n+")
+_END = re.compile(r"(?<=[.!?])[\"')\]*_]*\s+")
 _BULLET = re.compile(r"^\s*(?:[-*+\u2022]\s+|#+\s*|\(?\d{1,2}[.)]\s+)")
 _WORD = re.compile(r"[^\W_]")
 
@@ -65,7 +65,8 @@ def split_sentences(text: str) -> list[str]:
 
     Rules without a model: an abbreviation with a full stop ends a sentence, too, which costs little here.
     """
-    pieces = (_BULLET.sub("", piece).strip() for piece in _END.split(text))
+    lines = (_BULLET.sub("", line) for line in text.splitlines())
+    pieces = (piece.strip() for line in lines for piece in _END.split(line))
     return [piece for piece in pieces if _WORD.search(piece)]
 
 
