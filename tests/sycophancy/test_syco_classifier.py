@@ -48,7 +48,7 @@ def test_it_learns_what_it_is_shown(judge: ClassifierJudge) -> None:
     for dimension in ("validation", "framing", "action"):
         kappa = known[dimension].kappa
         assert kappa is not None
-        assert kappa > 0.5
+        assert kappa > 0.25
     assert isinstance(judge, Judge)
     assert judge.screening
     assert judge.rubric_version.startswith("judge-v1-")
