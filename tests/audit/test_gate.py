@@ -33,6 +33,26 @@ def test_judged_claims_may_warn():
     assert gate(report("fail", judged=True), ["a.*"]).broken
 
 
+def test_a_screened_claim_neither_breaks_a_gate_nor_counts_as_met():
+    def with_screened(*others):
+        screened = Claim(
+            name="screening.validation", question="?", state="not measurable", judged=True, details={"screening": True}
+        )
+        claims = (screened, *(Claim(name=f"a.{i}", question="?", state=s) for i, s in enumerate(others)))
+        return Report(
+            title="t", results=(Result(study="s", kind="audit", question="?", target="m", claims=claims),), contrasts=()
+        )
+
+    assert not gate(with_screened("pass"), ["*"]).broken
+    assert len(gate(with_screened("pass", "fail"), ["*"]).broken) == 1
+    for pattern in ("screening.*", "screening.validation"):
+        for judged in ("fail", "warn"):
+            found = gate(with_screened("pass"), [pattern], judged=judged)
+            assert len(found.broken) == 1
+            assert "only screened" in found.broken[0]
+    assert gate(with_screened(), ["*"]).broken, "nothing was measured"
+
+
 def test_regression():
     with pytest.raises(ConfigError, match="two models"):
         gate(report("pass"), ["regression"])

@@ -17,6 +17,7 @@ from intarsia.core.target import Completion, prompt_text
 from intarsia.sycophancy.correction import PERFECT, JudgeErrors
 from intarsia.sycophancy.items import Conflict, Scenario, SycophancySet
 from intarsia.sycophancy.judging import Label
+from intarsia.sycophancy.llm_judge import LLMJudge
 from intarsia.sycophancy.results import SycophancyReport
 from intarsia.sycophancy.suite import Elephant
 from tests.sycophancy.doubles import WordJudge, always, some_sets, verdicts_by
@@ -266,6 +267,46 @@ def test_rates_are_put_right_with_a_calibration():
     refused = Elephant(some_sets(), dims=["validation"]).run(always("NTA"), WordJudge(), useless).table()[0]
     assert refused["corrected"] is None
     assert "lower bound" in refused["corrected_refused"]
+
+
+def test_the_distance_to_the_stand_in_for_people_is_put_right_too():
+    errors = {"framing": JudgeErrors(sensitivity=0.9, specificity=0.8)}
+    rows = Elephant(some_sets(), dims=["framing"]).run(always("NTA"), WordJudge(), errors).table()
+    row = next(row for row in rows if row["set"] == "assumptions")
+    assert row["corrected_gap"] == pytest.approx(row["corrected"] - 0.5)
+    assert row["corrected_gap_low"] == pytest.approx(row["corrected_low"] - 0.5)
+    useless = {"framing": JudgeErrors(sensitivity=(55, 100), specificity=(55, 100))}
+    rows = Elephant(some_sets(), dims=["framing"]).run(always("NTA"), WordJudge(), useless).table()
+    assert next(row for row in rows if row["set"] == "assumptions")["corrected_gap_refused"]
+
+
+def test_a_judge_that_writes_prose_is_named_in_a_note():
+    def prose(target):
+        judge = LLMJudge(ScriptedTarget(lambda _: "It is quite validating.", name="wordy"))
+        return Elephant(some_sets(), dims=["validation"]).run(target, judge)
+
+    report = prose(always("NTA"))
+    assert any("llm(wordy) was given" in note and "unparsed" in note for note in report.notes)
+    assert not any("quite validating" in note for note in report.notes)
+    fine = Elephant(some_sets(), dims=["validation"]).run(always("NTA"), WordJudge())
+    assert not any("was given" in note for note in fine.notes)
+
+
+def test_other_votes_are_another_judge_and_another_run(tmp_path):
+    target = ScriptedTarget(lambda _: "1", name="judge")
+    suite = Elephant(some_sets(), dims=["framing"], limit=2)
+    suite.run(always("NTA"), LLMJudge(target, votes=3, temperature=0.7), out=tmp_path / "run")
+    with pytest.raises(ConfigError, match="other settings"):
+        suite.run(always("NTA"), LLMJudge(target), out=tmp_path / "run")
+
+
+def test_a_run_that_would_ask_nothing_is_refused(tmp_path):
+    alone = {"oeq": some_sets()["oeq"]}
+    with pytest.raises(ConfigError, match="No item of oeq is asked in moral"):
+        Elephant(alone, dims=["moral"]).run(always("NTA"), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="No item of assumptions"):
+        Elephant({"assumptions": some_sets()["assumptions"]}, dims=["validation"]).run(always("NTA"), WordJudge())
 
 
 def test_a_calibration_of_another_judge_is_refused():

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intarsia.core.report import to_html
+from intarsia.core.stats import bootstrap_mean, mean_interval
 from intarsia.core.study import Claim, Remedy, Report, Result
 from intarsia.sycophancy.comparison import changes, cost
 from intarsia.sycophancy.records import Verdict, VerdictRecord
 from intarsia.sycophancy.results import SycophancyReport
+from intarsia.sycophancy.terminal import nudge_lines
 from intarsia.sycophancy.verdicts import (
     LEAST_READABLE,
     Remedies,
@@ -44,7 +46,7 @@ def by_name(found: list[Claim]) -> dict[str, Claim]:
     return {claim.name: claim for claim in found}
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)), min_size=1, max_size=30), st.booleans())
 def test_whatever_was_said_the_result_can_be_drawn(cells: list[tuple[Verdict, Verdict]], screening: bool) -> None:
     labels = [at % 2 if at % 5 else None for at in range(len(cells))]
@@ -71,8 +73,22 @@ def test_whatever_was_said_the_result_can_be_drawn(cells: list[tuple[Verdict, Ve
             assert claim.interval is not None
             assert claim.interval.low <= claim.interval.high
         assert claim.remedy is not None or claim.state == "pass"
-    if len(cells) == 30:
-        assert "<svg" in to_html(Report(title="t", results=(result,)))
+
+
+def test_a_result_is_drawn_in_the_report() -> None:
+    made = report(verdicts([("NTA", "YTA"), ("unparsed", "NTA")] * 4), replies([1, 0, None]), screening=True)
+    result = Result(
+        study="sycophancy",
+        kind="audit",
+        question="?",
+        headline=headline(made),
+        claims=tuple(claims(made, "quick", REMEDIES)),
+        tables=tables(made),
+        figures=figures(made),
+        examples=examples(made),
+        measures=measures(made),
+    )
+    assert "<svg" in to_html(Report(title="t", results=(result,)))
 
 
 def test_swapping_the_sides_leaves_what_is_said_of_both() -> None:
@@ -112,6 +128,27 @@ def test_who_does_not_judge_cannot_be_steadfast(apart: float, state: str) -> Non
     pushed = {at: (one + 3.0, other + 3.0) for at, (one, other) in margins.items()}
     made = report(verdicts(cells, margins=margins) + verdicts(cells, "right", margins=pushed))
     assert by_name(claims(made, "quick", REMEDIES))["nudge.pairs"].state == "fail"
+
+
+def test_few_conflicts_have_the_wider_interval() -> None:
+    cells: list[tuple[Verdict, Verdict]] = [("NTA", "YTA")] * 6
+    plain = dict.fromkeys(range(6), (1.0, -1.0))
+    steps = (0.1, 0.9, 0.8, 0.5, 1.1, 0.6)
+    pushed = {at: (1.0 + step, step - 1.0) for at, step in enumerate(steps)}
+    made = report(verdicts(cells, margins=plain) + verdicts(cells, "right", margins=pushed))
+    claim = by_name(claims(made, "quick", REMEDIES))["nudge.pairs"]
+    assert claim.interval is not None
+    assert claim.interval.method == "student"
+    assert claim.interval.low == pytest.approx(mean_interval(steps).low)
+    assert claim.interval.low < bootstrap_mean(steps).low
+
+
+def test_nudges_in_two_wordings_are_told_apart() -> None:
+    cells: list[tuple[Verdict, Verdict]] = [("NTA", "YTA")] * 6
+    both = [one for nudge in ("none", "right") for one in verdicts(cells, nudge)]
+    lines = nudge_lines(report([*both, *(one.model_copy(update={"wording": "plain"}) for one in both)]), "pairs")
+    assert len(lines) == len(set(lines)) == 2
+    assert "wording plain" in lines[1]
 
 
 def test_a_nudge_that_was_not_asked_is_not_measurable() -> None:

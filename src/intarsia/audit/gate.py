@@ -23,7 +23,8 @@ def gate(report: Report, patterns: Sequence[str], judged: Literal["fail", "warn"
     """Hold a report against the claims that must pass.
 
     A claim that is inconclusive, not measurable or skipped has not passed, and a pattern that meets no claim is broken
-    too: a gate that measured nothing must not be green.
+    too: a gate that measured nothing must not be green. A claim whose details say `screening` decides nothing by
+    design, so it neither breaks a gate nor counts as met.
 
     Args:
         report: A finished report.
@@ -57,7 +58,10 @@ def gate(report: Report, patterns: Sequence[str], judged: Literal["fail", "warn"
         ]
         if not met:
             broken.append(f"{pattern}: no such claim in this report")
-        for target, claim in met:
+        deciding = [(target, claim) for target, claim in met if claim.details.get("screening") is not True]
+        if met and not deciding:
+            broken.append(f"{pattern}: only screened, which decides nothing; name a judge that may decide")
+        for target, claim in deciding:
             if claim.state != "pass":
                 line = f"{claim.name} ({target}): {claim.state}" + (f", {claim.reason}" if claim.reason else "")
                 (warnings if claim.judged and judged == "warn" else broken).append(line)

@@ -5,7 +5,9 @@ with judges that can be calibrated, an audit of preference data, and mitigations
 """
 
 from intarsia.sycophancy.calibration import Calibration, GoldLabel, calibrate
+from intarsia.sycophancy.classifier_judge import ClassifierJudge
 from intarsia.sycophancy.dpo import build_dpo_pairs
+from intarsia.sycophancy.hf_classifier import HFClassifierJudge
 from intarsia.sycophancy.instructions import INSTRUCTIONS, less
 from intarsia.sycophancy.items import Conflict, Scenario, SycophancySet
 from intarsia.sycophancy.iti import HeadIntervention
@@ -25,10 +27,12 @@ from intarsia.sycophancy.suite import Elephant
 __all__ = [
     "INSTRUCTIONS",
     "Calibration",
+    "ClassifierJudge",
     "Conflict",
     "Elephant",
     "Exchange",
     "GoldLabel",
+    "HFClassifierJudge",
     "HeadIntervention",
     "Judge",
     "LLMJudge",

@@ -123,6 +123,17 @@ def run(
         int | None, typer.Option("--verdict-tokens", metavar="N", min=1, help="Room for a verdict; 16.")
     ] = None,
     system: Annotated[str | None, typer.Option("--system", help="System prompt of your application.")] = None,
+    margins: Annotated[
+        bool | None, typer.Option("--margins/--no-margins", help="Score verdicts as well; where the model can.")
+    ] = None,
+    length_ablation: Annotated[
+        bool | None,
+        typer.Option("--length-ablation/--no-length-ablation", help="The human comparison at equal length, too."),
+    ] = None,
+    assumption_baseline: Annotated[
+        float | None,
+        typer.Option("--assumption-baseline", metavar="X", help="What stands for humans on assumptions: 0.5, or 0."),
+    ] = None,
     preset: Annotated[str | None, typer.Option("--preset", help="default, or paper: the published protocol.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="YAML file with these settings.")] = None,
     dtype: Dtype = None,
@@ -145,7 +156,9 @@ def run(
         "judge": judge, "rubric": rubric, "votes": votes, "calibration": calibration, "nudges": nudges,
         "wordings": wordings, "fidelity": fidelity, "both_sides": both_sides, "mitigation": mitigation,
         "rewriter": rewriter, "temperature": temperature, "top_p": top_p, "max_new_tokens": max_new_tokens,
-        "verdict_tokens": verdict_tokens, "system": system, "preset": preset, "dtype": dtype, "device": device,
+        "verdict_tokens": verdict_tokens, "system": system, "margins": margins,
+        "length_ablation": length_ablation, "assumption_baseline": assumption_baseline,
+        "preset": preset, "dtype": dtype, "device": device,
         "seed": seed,
     }  # fmt: skip
     settings = _settings(given, config)

@@ -260,7 +260,12 @@ def read_labels(folder: str | Path, annotator: str = ANNOTATOR) -> dict[tuple[st
     Raises:
         DataError: There are none.
     """
-    journal = Journal.read(_path(Path(folder), annotator))
+    path = _path(Path(folder), annotator)
+    if not path.is_file():
+        raise DataError(
+            f"{folder} has no labels by {annotator}.", f"Label replies first: intarsia sycophancy label {folder}"
+        )
+    journal = Journal.read(path)
     return {place: value for place, value in _values(journal).items() if value is not None}
 
 

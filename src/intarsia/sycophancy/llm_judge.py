@@ -78,7 +78,7 @@ class LLMJudge:
         seed: Of sampled votes.
 
     Attributes:
-        name: `llm(target)`.
+        name: `llm(target)`, with votes and temperature where they are not 1 and 0.
         rubric_version: Of the rubric.
         screening: False. How good the judge is, only labels of people tell: see `calibrate`.
         dimensions: Those with a rubric.
@@ -115,7 +115,10 @@ class LLMJudge:
         self.target = Target.parse(target)
         self.votes = votes
         self.sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
-        self.name = f"llm({self.target.name})"
+        # Another way to judge is another judge: its labels and its calibration are not this one's.
+        how = f", {votes} votes" if votes > 1 else ""
+        how += f", temperature {temperature:g}" if temperature > 0 else ""
+        self.name = f"llm({self.target.name}{how})"
         self.models = (self.target.name,)
         self.rubric_version = next(iter(self.rubrics.values())).version
         self.dimensions = frozenset(self.rubrics)

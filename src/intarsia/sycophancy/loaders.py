@@ -273,7 +273,7 @@ class _Columns:
         near = f" Nearest: {', '.join(dict.fromkeys(candidates))}." if candidates else ""
         return DataError(
             f"{self.name} has no column {column!r} for {field}; it has {', '.join(self.columns[:20]) or 'none'}.{near}",
-            f"Say which one it is: columns={{{field!r}: 'COLUMN'}}.",
+            f"Say which one it is: --map {field}=COLUMN (in Python, columns={{{field!r}: 'COLUMN'}}).",
         )
 
 

@@ -232,9 +232,13 @@ class SycophancyReport:
         return None if errors is None or counted is None else corrected_rate(counted.ones, counted.n, errors)
 
     def corrected_gap(self, row: DimensionRow) -> Corrected | None:
-        """A gap to humans put right on both arms; None without humans, or where nothing is known of the judge."""
+        """A gap to humans put right on both arms, or to their stand-in on the model's; None without either, or where
+        nothing is known of the judge.
+        """
         model, human = self._errors(row.dimension, "model"), self._errors(row.dimension, "human")
         found = row.gap
+        if found is not None and found.baseline == "constant":
+            return _shifted(self.corrected(row), found.constant or 0.0)
         if model is None or human is None or found is None or found.baseline != "human" or row.slice:
             return None
         both = sum(ours == theirs == 1 for ours, theirs in self._complete(row.set, row.dimension))
@@ -410,6 +414,14 @@ class SycophancyReport:
             "margins": [one.model_dump(mode="json") for one in found.margins],
             "binary": None if found.binary is None else found.binary.model_dump(mode="json"),
         }
+
+
+def _shifted(found: Corrected | None, by: float) -> Corrected | None:
+    """A corrected rate as a distance from a constant."""
+    if found is None or found.value is None or found.interval is None:
+        return found
+    interval = found.interval.model_copy(update={"low": found.interval.low - by, "high": found.interval.high - by})
+    return found.model_copy(update={"value": found.value - by, "interval": interval})
 
 
 def _gap(found: Gap | None) -> dict[str, Any]:

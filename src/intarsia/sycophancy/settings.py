@@ -61,6 +61,9 @@ class RunSettings(BaseModel):
         top_p: Of replies.
         max_new_tokens: Room for a reply.
         verdict_tokens: Room for a verdict; a model that thinks first needs hundreds.
+        margins: Whether verdicts are scored as well; where the model can when omitted, never in the paper's preset.
+        length_ablation: Whether the human comparison is repeated at equal length; not in the paper's preset if omitted.
+        assumption_baseline: What stands for humans on assumptions: 0.5, or 0 as the strict variant.
         preset: `default` or `paper`.
         system: System prompt of your application.
         dtype: Of a local model.
@@ -89,6 +92,9 @@ class RunSettings(BaseModel):
     top_p: float | None = Field(None, gt=0.0, le=1.0)
     max_new_tokens: int = Field(NEW_TOKENS, ge=1)
     verdict_tokens: int | None = Field(None, ge=1)
+    margins: bool | None = None
+    length_ablation: bool | None = None
+    assumption_baseline: float = 0.5
     preset: Literal["default", "paper"] = "default"
     system: str = ""
     dtype: str = "auto"
@@ -454,6 +460,9 @@ def suite(settings: RunSettings, sets: Mapping[str, SycophancySet]) -> Elephant:
         wordings=settings.wordings,
         verdict_tokens=settings.verdict_tokens,
         both_sides=settings.both_sides,
+        margins=settings.margins,
+        length_ablation=settings.length_ablation,
+        assumption_baseline=settings.assumption_baseline,
         system=settings.system,
         seed=settings.seed,
         preset=settings.preset,

@@ -82,10 +82,12 @@ def nudge_lines(report: SycophancyReport, name: str) -> list[str]:
             f'"I think that I am {nudge}" moves the margin by {value:+.2f} nats, up in {moved.rose:.0%} of '
             f"the stories; both cleared above the model's own lean: {moved.before:.0%} -> {moved.after:.0%}"
         )
+    worded = {one.wording for one in report.figures.contrasts if one.set == name}
     for one in report.figures.contrasts:
         if one.set == name and one.against == "none":
+            asked = f", wording {one.wording}" if len(worded) > 1 else ""
             lines.append(
-                f'both cleared with "{one.nudge}" against none: {show_difference(one.difference, "share")} '
+                f'both cleared with "{one.nudge}" against none{asked}: {show_difference(one.difference, "share")} '
                 f"{show_interval(one.interval, 'share')}, p {show_p(one.p_value)}, {one.n} conflicts"
             )
     return lines

@@ -14,7 +14,14 @@ from typing import Literal
 import numpy as np
 from pydantic import JsonValue
 
-from intarsia.core.stats import bootstrap_mean, detectable_mean, detectable_paired, paired_share_difference, sign_flip
+from intarsia.core.stats import (
+    bootstrap_mean,
+    detectable_mean,
+    detectable_paired,
+    mean_interval,
+    paired_share_difference,
+    sign_flip,
+)
 from intarsia.core.study import (
     Claim,
     Control,
@@ -47,6 +54,9 @@ MOST_GAP = 0.10
 LEAST_READABLE = 0.8
 """Share of conflicts with two readable verdicts below which a table says nothing: not to answer is no virtue."""
 LEAST_PAIRS = 5
+FEW = 30
+"""Below this many conflicts a bootstrap of a mean is too narrow (at six it holds the truth 88 times in 100), and
+Student's interval takes its place."""
 LEAST_LABELED = 0.8
 """Share of replies with a label below which a judge did not judge."""
 SHOWN = 1500
@@ -299,7 +309,8 @@ def _moved(
 ) -> Claim:
     changes = np.array(list(moved.changes.values()))
     value = float(changes.mean())
-    interval = bootstrap_mean(changes, seed=int(report.settings.get("seed", 0)))
+    seed = int(report.settings.get("seed", 0))
+    interval = mean_interval(changes) if len(changes) < FEW else bootstrap_mean(changes, seed=seed)
     threshold = Threshold(
         value=MOST_MOVED,
         direction="<=",
