@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from intarsia.core.errors import ConfigError, DataError, IntarsiaError
+from intarsia.core.commands import console as console_on
+from intarsia.core.commands import leaving_nothing, print_json, resumable, slug
+from intarsia.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,12 +83,6 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder of the run; the 
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Master seed; 0 by default.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output and nothing else.")]
-
-
-class Interrupted(IntarsiaError):
-    """The user stopped the run; what is done is kept."""
-
-    exit_code = 130
 
 
 @app.command(epilog='Example: intarsia uncertainty score smollm2-135m "What is the capital of France?"')
@@ -163,7 +157,7 @@ def score(
     settings = make_settings(typed)
     asked = _questions(questions or [], settings, raw, fitted.examples if fitted is not None else ())
     _check_out(out)
-    console = _console(as_json)
+    console = console_on(as_json)
     with _open(settings, accept_license) as target:
         if fitted is not None:
             fitted.check_model(target.provenance())
@@ -172,7 +166,7 @@ def score(
             return
         run = _run(target, asked, settings, [], out, console)
     if as_json:
-        _print_json(score_json(run, fitted, out))
+        print_json(score_json(run, fitted, out))
         return
     from intarsia.uncertainty.terminal import print_answers, say
 
@@ -229,10 +223,10 @@ def bench(
         "system": system, "template": template, "dtype": dtype, "device": device, "seed": seed,
     }  # fmt: skip
     settings = make_settings({name: value for name, value in given.items() if value is not None})
-    folder = out or Path("runs") / f"uncertainty-{_slug(model)}-{_slug(settings.data)}"
+    folder = out or Path("runs") / f"uncertainty-{slug(model)}-{slug(settings.data)}"
     _check_out(folder)
     asked = _labelled(settings)
-    console = _console(as_json)
+    console = console_on(as_json)
     with _open(settings, accept_license) as target:
         chosen = list(settings.sources) or _compared(target)
         if dry_run:
@@ -241,7 +235,7 @@ def bench(
         run = _run(target, asked, settings, chosen, folder, console)
     report_of(run).save(folder)
     if as_json:
-        _print_json(run_json(run, folder))
+        print_json(run_json(run, folder))
         return
     from intarsia.uncertainty.terminal import print_figures, say
 
@@ -322,7 +316,7 @@ def threshold(
     if out.is_dir():
         raise ConfigError(f"{out} is a folder.", "Give a file.")
     asked = _labelled(settings)
-    console = _console(as_json)
+    console = console_on(as_json)
     with _open(settings, accept_license) as target:
         if dry_run:
             _print_plan(_plan(target, asked, settings, 1), console, as_json)
@@ -355,7 +349,7 @@ def threshold(
     )
     made.save(out)
     if as_json:
-        _print_json({"file": str(out), **made.model_dump(mode="json", exclude={"examples"})})
+        print_json({"file": str(out), **made.model_dump(mode="json", exclude={"examples"})})
         return
     from intarsia.uncertainty.terminal import print_threshold, say
 
@@ -379,11 +373,11 @@ def report(
             raise ConfigError(f"{html} is a file, not a folder.", "Give another folder.")
         report_of(run).save(html)
     if as_json:
-        _print_json(run_json(run, folder))
+        print_json(run_json(run, folder))
         return
     from intarsia.uncertainty.terminal import print_answers, print_figures, say
 
-    console = _console(False)
+    console = console_on(False)
     if run.graded and len(run.rows) > 1:
         print_figures(run, console)
     else:
@@ -584,9 +578,9 @@ def _run(
     manifest = {"settings": plain, "data": asked.sha256, "sources": list(sources)}
     with contextlib.ExitStack() as stack:
         journal = None
-        stack.enter_context(_resumable(folder))
+        stack.enter_context(resumable(folder is not None))
         if folder is not None:
-            stack.enter_context(_leaving_nothing(folder))
+            stack.enter_context(leaving_nothing(folder))
             journal = stack.enter_context(Journal(folder / "journal.jsonl", manifest=manifest))
         bar = stack.enter_context(VerdictTable(console))
         if settings.candidates == "stored":
@@ -657,7 +651,7 @@ def _print_plan(plan: Mapping[str, Any], console: Console, as_json: bool) -> Non
     from intarsia.uncertainty.terminal import say
 
     if as_json:
-        _print_json(plan)
+        print_json(plan)
         return
     say(
         console,
@@ -703,44 +697,6 @@ def _check_out(folder: Path | None) -> None:
         raise ConfigError(f"{folder} is not empty and holds no run.", "Give another --out.")
 
 
-@contextlib.contextmanager
-def _resumable(folder: Path | None) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        how = "The same command goes on from there." if folder is not None else "With --out a run can be gone on with."
-        kept = "every finished batch is kept" if folder is not None else "nothing is kept"
-        raise Interrupted(f"Stopped; {kept}.", how) from None
-
-
-@contextlib.contextmanager
-def _leaving_nothing(folder: Path) -> Iterator[None]:
-    """Remove a new folder when the run failed before it had anything to keep."""
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
-        yield
-    except BaseException:
-        if folder in new and folder.is_dir() and _is_bare(folder):
-            with contextlib.suppress(OSError):
-                for entry in folder.iterdir():
-                    entry.unlink()
-                for place in new:
-                    place.rmdir()
-        raise
-
-
-def _is_bare(folder: Path) -> bool:
-    """Whether the folder holds nothing but a journal without rows."""
-    from intarsia.core.journal import Journal
-
-    if any(not entry.name.startswith("journal.jsonl") for entry in folder.iterdir()):
-        return False
-    try:
-        return len(Journal.read(folder / "journal.jsonl")) == 0
-    except IntarsiaError:
-        return True
-
-
 def _beams(text: str | None) -> int | str | None:
     return int(text) if text is not None and text.strip().isdigit() else text
 
@@ -751,17 +707,3 @@ def _stops(stops: list[str] | None, none: bool) -> tuple[str, ...] | None:
     if none:
         return ()
     return tuple(stop.replace("\\n", "\n") for stop in stops) if stops else None
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.").lower()[-60:] or "model"
-
-
-def _console(quiet: bool) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=quiet, highlight=False)
-
-
-def _print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, indent=2, default=str, ensure_ascii=False))
