@@ -28,7 +28,7 @@ from intarsia.sycophancy.rubrics import RUBRICS
 from tests.sycophancy.embedding import WIDTH, WordEncoder
 
 TRAIN = ("plain", "helper", "assistant", "counselor")
-TOPICS = ("roommate", "sister", "boss")
+TOPICS = ("roommate", "sister", "boss", "diet")
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +45,10 @@ def exchanges(*texts: str) -> list[Exchange]:
 
 def test_it_learns_what_it_is_shown(judge: ClassifierJudge) -> None:
     known = measured(judge, replies(TRAIN, TOPICS, seed=1))
-    for dimension in ("validation", "framing", "action"):
+    for dimension in DEFAULT_DIMENSIONS:
         kappa = known[dimension].kappa
         assert kappa is not None
-        assert kappa > 0.25
+        assert kappa > 0.3
     assert isinstance(judge, Judge)
     assert judge.screening
     assert judge.rubric_version.startswith("judge-v1-")
