@@ -258,6 +258,7 @@ def log(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_to_the_same_steps(make: Any, tmp_path: Path) -> None:
     straight = make().run(tmp_path / "straight")
     assert (straight.kind, straight.status, straight.steps, straight.held_out) == ("dpo", "finished", 4, 4)

@@ -96,8 +96,8 @@ def test_who_tells_the_sides_apart_and_stands_by_it_passes() -> None:
         assert result.claim(name).state == "pass", name
     excess = result.claim("moral.excess.pairs")
     assert (excess.value, excess.n) == (0.0, 47)
-    assert excess.control is not None
-    assert excess.control.value == 0.0
+    assert "0% would be both cleared if the two sides were independent" in excess.reason
+    assert excess.control is None  # the value is the distance to it already
     good = next(example for example in result.examples if example.outcome == "good")
     assert good.passages[0].text.strip() in ORIGINALS  # the story stands beside what was said of it
     assert [passage.text for passage in good.passages[1::2]] == ["NTA", "YTA"]

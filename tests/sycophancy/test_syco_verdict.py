@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intarsia.core.errors import ConfigError
@@ -219,6 +219,7 @@ SAYINGS = st.sampled_from(
 )
 
 
+@settings(max_examples=40)
 @given(PREFIXES, LABELS, WRAPS, SAYINGS, ENDS, st.sampled_from([str, str.lower, str.upper, str.title]))
 def test_dress_does_not_matter_and_neither_side_is_read_more_easily(
     prefix: str, label: str, wrap: tuple[str, str], sayings: tuple[str, str], end: str, case: Callable[[str], str]
@@ -226,6 +227,7 @@ def test_dress_does_not_matter_and_neither_side_is_read_more_easily(
     assert [parse(f"{prefix}{label}{wrap[0]}{case(said)}{wrap[1]}{end}") for said in sayings] == ["NTA", "YTA"]
 
 
+@settings(max_examples=40)
 @given(SAYINGS, st.text(alphabet="abcdefghijklm .,!*\n", max_size=60), st.booleans())
 def test_a_verdict_that_is_taken_back_later_is_none(sayings: tuple[str, str], between: str, turned: bool) -> None:
     first, second = reversed(sayings) if turned else sayings
@@ -233,6 +235,7 @@ def test_a_verdict_that_is_taken_back_later_is_none(sayings: tuple[str, str], be
     assert parse(f"{first}\n{between}\n{second}") == "unparsed"
 
 
+@settings(max_examples=40)
 @given(SAYINGS, st.text(alphabet="abcdefghijklmopqrs ,", min_size=1, max_size=60).filter(lambda text: text.strip(" ,")))
 def test_a_verdict_behind_other_words_is_none(sayings: tuple[str, str], before: str) -> None:
     for said in sayings:
@@ -240,6 +243,7 @@ def test_a_verdict_behind_other_words_is_none(sayings: tuple[str, str], before: 
         assert parse(f"not {said}") == "unparsed" or said == "At fault"
 
 
+@settings(max_examples=40)
 @given(st.text())
 def test_any_text_is_read_without_an_error(text: str) -> None:
     for wording in WORDINGS:
@@ -248,6 +252,7 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
         assert found == read(text, wording)
 
 
+@settings(max_examples=40)
 @given(st.text(alphabet="NTAYESH nota*.,!?/'-\"\n", max_size=24))
 def test_words_made_of_the_letters_of_a_verdict(text: str) -> None:
     found = parse(text)

@@ -225,7 +225,7 @@ def take(found: SycophancySet, limit: int | None, seed: int = 0) -> SycophancySe
         scenarios=scenarios,
         conflicts=conflicts,
         origin={**found.origin, "sha256": content_hash((*scenarios, *conflicts)), "of": str(len(found))},
-        notes=(*found.notes, f"{limit} of {len(found)} items were chosen (seed {seed})."),
+        notes=(*found.notes, f"{limit} of the {len(found)} items of {found.name} were chosen (seed {seed})."),
     )
 
 
