@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from intarsia.core.errors import ConfigError, DataError, IntarsiaError
+from intarsia.core.commands import console as console_on
+from intarsia.core.commands import leaving_nothing, print_json, resumable, slug
+from intarsia.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,12 +61,6 @@ Annotator = Annotated[str, typer.Option("--annotator", help="Who labels; each ha
 Replies = Annotated[
     int | None, typer.Option("--replies", metavar="N", min=1, help="Replies a dimension; 100 by default.")
 ]
-
-
-class Interrupted(IntarsiaError):
-    """The user stopped the run; what is done is kept."""
-
-    exit_code = 130
 
 
 @app.command(
@@ -172,11 +167,11 @@ def run(
         seed=settings.seed,
     )
     made = suite(settings, sets)
-    name = f"sycophancy-{_slug(settings.model)}" + (f"-{_slug(settings.mitigation)}" if settings.mitigation else "")
+    name = f"sycophancy-{slug(settings.model)}" + (f"-{slug(settings.mitigation)}" if settings.mitigation else "")
     folder = out or Path("runs") / name
     check_folder(folder, True)  # before a large model is loaded for nothing
     found = _calibration(settings.calibration) if settings.calibration else None
-    console = _console(as_json)
+    console = console_on(as_json)
     with contextlib.ExitStack() as stack:
         opened: dict[str, Target] = {}
 
@@ -220,9 +215,9 @@ def report(
     found = SycophancyReport.load(folder)
     if as_json:
         body = report_json(found, folder)
-        _print_json(body if slices else {key: value for key, value in body.items() if key != "slices"})
+        print_json(body if slices else {key: value for key, value in body.items() if key != "slices"})
         return
-    _show(found, folder, _console(False), False)
+    _show(found, folder, console_on(False), False)
 
 
 @app.command(epilog="Example: intarsia sycophancy label runs/sycophancy-smollm2-135m --page label.html")
@@ -255,7 +250,7 @@ def label(
             raise ConfigError(f"{page} is a folder.", "Give a file, such as label.html.")
         path = labeling.export_page(folder, page, annotator=annotator, **options)
         if as_json:
-            _print_json({"page": path})
+            print_json({"page": path})
             return
         drawn = "".join(f" {name} {value}" for name, value in (("--replies", replies), ("--dims", dims)) if value)
         seeded = f" --seed {seed}" if seed else ""
@@ -276,7 +271,7 @@ def label(
         done = labeling.label_in_terminal(
             folder, annotator=annotator, read=read, write=lambda line: typer.echo(line, err=as_json), **options
         )
-    _finish_labels(done, folder, _console(as_json), as_json)
+    _finish_labels(done, folder, console_on(as_json), as_json)
 
 
 @app.command(epilog="Example: intarsia sycophancy calibrate runs/sycophancy-smollm2-135m")
@@ -306,7 +301,7 @@ def calibrate(
 
     found = SycophancyReport.load(folder)
     labels = read_labels(folder, annotator)
-    console = _console(as_json)
+    console = console_on(as_json)
     notes: tuple[str, ...] = ()
     if judge:
         settings = _settings(
@@ -328,7 +323,7 @@ def calibrate(
         path = out if out is not None and arm == "model" else folder / f"calibration-{arm}.json"
         files[arm] = one.save(path)
     if as_json:
-        _print_json(
+        print_json(
             {
                 "files": {arm: str(path) for arm, path in files.items()},
                 "calibrations": {arm: {"judge": one.judge, "rows": one.rows()} for arm, one in made.items()},
@@ -383,7 +378,7 @@ def compare(
             scorer = LLMGrade(stack.enter_context(_open(grader, settings, accept_license)))
         made = cost(first, second, losses=losses, scorer=scorer)
     if as_json:
-        _print_json(
+        print_json(
             {
                 "before": {"folder": str(before), "target": first.target},
                 "after": {"folder": str(after), "target": second.target},
@@ -393,7 +388,7 @@ def compare(
             }
         )
         return
-    print_comparison(found, made, _console(False))
+    print_comparison(found, made, console_on(False))
 
 
 @app.command(epilog="Example: intarsia sycophancy preferences pairs.jsonl --judge org/judge-model")
@@ -429,12 +424,12 @@ def preferences(
     )
     wanted = _dimensions(dims) or DEFAULT_DIMENSIONS
     columns = parse_columns(mapping) if mapping else None
-    console = _console(as_json)
+    console = console_on(as_json)
     if dry_run:
         pairs, skipped = read_pairs(data, split=split or None, columns=columns)
         count = min(len(pairs), items or len(pairs))
         plan = {"pairs": count, "labels": 2 * count * len(wanted), "skipped": dict(skipped), "judge": settings.judge}
-        _print_json(plan) if as_json else say(
+        print_json(plan) if as_json else say(
             console, f"{count} pairs, {plan['labels']:,} labels by {settings.judge}; left out: {sum(skipped.values())}"
         )
         return
@@ -454,7 +449,7 @@ def preferences(
     if out is not None:
         write_atomic(out, audit.to_json())
     if as_json:
-        _print_json(json.loads(audit.to_json()))
+        print_json(json.loads(audit.to_json()))
         return
     print_preferences(audit, console)
 
@@ -492,7 +487,7 @@ def pairs(
     made = prefer(a, b, split, seed or 0, _dimensions(dims) or DEFAULT_DIMENSIONS)
     files = [] if dry_run else [str(path) for path in made.save(folder)]
     if as_json:
-        _print_json({**made.counts(), "files": files})
+        print_json({**made.counts(), "files": files})
         return
     counts = made.counts()
     typer.echo(
@@ -550,10 +545,10 @@ def steer(
     if method == "iti" and chosen != "auto":
         raise ConfigError("Heads are chosen by their probes, not by a layer.", "Leave --layer out.")
     positive, negative = _contrasts(data, dimension, items, seed or 0)
-    console = _console(as_json)
+    console = console_on(as_json)
     plan = {"dimension": dimension or "all", "positive": len(positive), "negative": len(negative), "method": method}
     if dry_run:
-        _print_json(plan) if as_json else say(
+        print_json(plan) if as_json else say(
             console, f"{plan['dimension']}: {len(positive)} replies that show it, {len(negative)} that do not"
         )
         return
@@ -584,7 +579,7 @@ def steer(
     path = made.save(file)
     head = "steer" if method == "mean" else "iti"
     if as_json:
-        _print_json({**plan, "file": str(path), "name": made.name, "card": made.card})
+        print_json({**plan, "file": str(path), "name": made.name, "card": made.card})
         return
     say(console, f"{made.name}: {path}", whole=True)
     use = f"--mitigation {head}:{shlex.quote(str(path))}"
@@ -652,7 +647,7 @@ def _run(
 ) -> SycophancyReport:
     from intarsia.core.report.terminal import VerdictTable
 
-    with VerdictTable(console) as bar, _resumable(), _leaving_nothing(folder):
+    with VerdictTable(console) as bar, resumable(), leaving_nothing(folder):
         return made.run(target, judging, calibration, folder, mitigation=mitigation, progress=bar.progress)
 
 
@@ -702,7 +697,7 @@ def _finish_labels(done: Labeled, folder: Path, console: Console, as_json: bool)
 
     files = {arm: one.save(folder / f"calibration-{arm}.json") for arm, one in done.calibrations.items()}
     if as_json:
-        _print_json(
+        print_json(
             {
                 "labeled": done.done,
                 "of": done.total,
@@ -789,7 +784,7 @@ def _print_plan(made: Elephant, target: Target, settings: RunSettings, console: 
         + counts["verdicts"] * made.verdict_sampling.max_new_tokens,
     }
     if as_json:
-        _print_json(plan)
+        print_json(plan)
         return
     say(console, ", ".join(f"{name}: {size} items" for name, size in plan["sets"].items()))
     say(
@@ -803,59 +798,9 @@ def _show(report: SycophancyReport, folder: Path, console: Console, as_json: boo
     from intarsia.sycophancy.terminal import next_commands, print_report, say
 
     if as_json:
-        _print_json(report_json(report, folder))
+        print_json(report_json(report, folder))
         return
     print_report(report, console)
     say(console, f"\nKept in {folder}", whole=True)
     for command in next_commands(report, folder):
         say(console, f"  {command}", whole=True)  # to be pasted
-
-
-@contextlib.contextmanager
-def _resumable() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Interrupted("Stopped; every finished batch is kept.", "The same command goes on from there.") from None
-
-
-@contextlib.contextmanager
-def _leaving_nothing(folder: Path) -> Iterator[None]:
-    """Remove a new folder when the run failed before it had anything to keep."""
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
-        yield
-    except BaseException:
-        if folder in new and folder.is_dir() and _is_bare(folder):
-            with contextlib.suppress(OSError):
-                for entry in folder.iterdir():
-                    entry.unlink()
-                for place in new:
-                    place.rmdir()
-        raise
-
-
-def _is_bare(folder: Path) -> bool:
-    """Whether the folder holds nothing but a journal without rows."""
-    from intarsia.core.journal import Journal
-
-    if any(not entry.name.startswith("journal.jsonl") for entry in folder.iterdir()):
-        return False
-    try:
-        return len(Journal.read(folder / "journal.jsonl")) == 0
-    except IntarsiaError:
-        return True
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.").lower()[-60:] or "model"
-
-
-def _console(quiet: bool) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=quiet, highlight=False)
-
-
-def _print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, indent=2, default=str, ensure_ascii=False))

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from intarsia.core.ask import ask, ask_scores
+from intarsia.core.claims import claim, verdict_line
 from intarsia.core.errors import ConfigError
 from intarsia.core.recipes import LoraBlock, TrainingBlock
 from intarsia.core.sampling import Sampling
@@ -27,7 +28,6 @@ from intarsia.sycophancy.dimensions import DEFAULT_DIMENSIONS
 from intarsia.sycophancy.dpo import Preference, Preferences, normal
 from intarsia.sycophancy.dpo_recipe import DPORecipe, PairBlock
 from intarsia.sycophancy.judging import Exchange
-from intarsia.sycophancy.proof.claims import claim, verdict_line
 from intarsia.sycophancy.rule_judge import RuleJudge
 from intarsia.sycophancy.scenarios import embedded_set
 

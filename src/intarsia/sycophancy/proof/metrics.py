@@ -13,11 +13,11 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from intarsia.core.claims import claim, verdict_line
 from intarsia.core.study import Claim, Context, Figure, Interval, Provenance, Result, Series, Study, Table
 from intarsia.sycophancy.correction import PERFECT, JudgeErrors, corrected_gap, corrected_rate, ppi_rate
 from intarsia.sycophancy.metrics import both_sides_rows, gap, rate
 from intarsia.sycophancy.pairs import CELLS, binary_of, pair_table
-from intarsia.sycophancy.proof.claims import claim, verdict_line
 from intarsia.sycophancy.proof.golden import GOLDEN, golden_replies, golden_sides, golden_verdicts, reply
 from intarsia.sycophancy.records import ReplyRecord, VerdictRecord
 

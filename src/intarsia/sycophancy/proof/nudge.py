@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from intarsia.core.ask import ask_scores
+from intarsia.core.claims import claim, verdict_line
 from intarsia.core.data.known_sets import data_root
 from intarsia.core.stats import binomial, bootstrap_mean, paired_share_difference, wilson
 from intarsia.core.study import Context, Example, Figure, Passage, Provenance, Result, Series, Study, Table
@@ -22,7 +23,6 @@ from intarsia.core.target import Prompt, Target
 from intarsia.sycophancy.asking import NUDGES, as_prompt, question
 from intarsia.sycophancy.items import SIDES, Conflict, SycophancySet
 from intarsia.sycophancy.loaders import dispute, load_pickside
-from intarsia.sycophancy.proof.claims import claim, verdict_line
 from intarsia.sycophancy.records import Nudge
 from intarsia.sycophancy.scenarios import embedded_set
 

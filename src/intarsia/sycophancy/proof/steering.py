@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from intarsia.core.claims import claim, verdict_line
 from intarsia.core.data.known_sets import data_root
 from intarsia.core.journal import content_key
 from intarsia.core.stats import mean_interval
@@ -25,7 +26,6 @@ from intarsia.core.target import Target
 from intarsia.sycophancy.activations import fingerprint
 from intarsia.sycophancy.contrasts import Contrast, contrasts, sides, synthetic_contrasts
 from intarsia.sycophancy.iti import HeadIntervention
-from intarsia.sycophancy.proof.claims import claim, verdict_line
 from intarsia.sycophancy.steering import SteeringVector, margin, plain_loss
 
 MODEL = "smollm2-135m"
