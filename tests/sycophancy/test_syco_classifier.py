@@ -226,6 +226,7 @@ def encoder():  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_the_embedded_judge_tells_extreme_replies_apart() -> None:
     encoder()
     judge = ClassifierJudge()

@@ -282,7 +282,10 @@ def test_a_stopped_run_goes_on_to_the_same_steps(make: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "lora",
-    [pytest.param(None, marks=pytest.mark.slow, id="all weights"), pytest.param({"r": 4, "alpha": 8}, id="adapters")],
+    [
+        pytest.param(None, marks=pytest.mark.slow, id="all weights"),
+        pytest.param({"r": 4, "alpha": 8}, marks=pytest.mark.slow, id="adapters"),
+    ],
 )
 def test_it_learns_the_preference_and_beta_0_leaves_logits_as_they_were(
     make: Any, tmp_path: Path, tiny_tokenizer: Any, tiny_model: Any, tiny_model_folder: Path, lora: Any

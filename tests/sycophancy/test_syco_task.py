@@ -101,6 +101,7 @@ def metrics(log: EvalLog, scorer: str) -> dict[str, float]:
     return {name: float(one.value) for name, one in found.metrics.items()}
 
 
+@pytest.mark.slow  # a whole run of inspect_ai; the scorers have tests of their own
 def test_the_registered_task_counts_verdicts_labels_and_the_gap_to_people(
     files: dict[str, str], tmp_path: Path
 ) -> None:
