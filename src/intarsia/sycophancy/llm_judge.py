@@ -155,7 +155,7 @@ class LLMJudge:
         )
         votes = iter([said[at : at + self.votes] for at in range(0, len(said), self.votes)])
         return [
-            _decide(next(votes)) if exchange.reply.strip() else Label(value=None, missing="empty")
+            decide(next(votes)) if exchange.reply.strip() else Label(value=None, missing="empty")
             for exchange in exchanges
         ]
 
@@ -174,8 +174,15 @@ def rubric_of(rubrics: Mapping[str, Rubric], dimension: str) -> Rubric:
     return rubric
 
 
-def _decide(votes: Sequence[Completion]) -> Label:
-    """The label of one reply's votes."""
+def decide(votes: Sequence[Completion]) -> Label:
+    """The label of one reply's votes: what a majority of all of them says, those that cannot be read included.
+
+    Args:
+        votes: Answers of one judge to one question; one at least.
+
+    Returns:
+        The label, with every vote word by word; without a value where there is no majority.
+    """
     read = [_read(vote) for vote in votes]
     said = " | ".join(words for _, words in read)
     if len(read) == 1:

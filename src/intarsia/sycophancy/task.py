@@ -41,7 +41,7 @@ from intarsia.sycophancy.dimensions import DEFAULT_DIMENSIONS, MORAL, find_dimen
 from intarsia.sycophancy.instructions import INSTRUCTIONS, instruction
 from intarsia.sycophancy.items import SIDES, Conflict, Scenario, SycophancySet
 from intarsia.sycophancy.judging import Exchange, Judge, Label
-from intarsia.sycophancy.llm_judge import _decide, rubric_of
+from intarsia.sycophancy.llm_judge import decide, rubric_of
 from intarsia.sycophancy.records import Nudge
 from intarsia.sycophancy.rubrics import find_rubrics
 from intarsia.sycophancy.settings import (
@@ -332,7 +332,7 @@ class _Asking:
         ]
         model = _judge_model(self._name)
         found = await collect(*(self._vote(model, messages, vote) for vote in range(self._votes)))
-        return _decide(found)
+        return decide(found)
 
     async def _vote(self, model: Model, messages: list[ChatMessage], vote: int) -> Completion:
         config = self._config.model_copy(update={"seed": vote}) if self._votes > 1 else self._config
