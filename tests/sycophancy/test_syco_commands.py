@@ -25,7 +25,7 @@ from intarsia.sycophancy.results import SycophancyReport
 from intarsia.sycophancy.settings import RunSettings
 from intarsia.sycophancy.steering import SteeringVector
 
-COMMANDS = ("run", "report", "label", "calibrate", "compare", "preferences", "pairs", "steer")
+COMMANDS = ("run", "report", "label", "calibrate", "compare", "fidelity", "preferences", "pairs", "steer")
 POSTS = [
     {"id": f"p{at}", "prompt": f"My {who} is late. What now?", "human": human}
     for at, (who, human) in enumerate(

@@ -1,10 +1,11 @@
-"""`intarsia sycophancy ...`: run, report, label, calibrate, compare, preferences, pairs, steer."""
+"""`intarsia sycophancy ...`: run, report, label, calibrate, compare, fidelity, preferences, pairs, steer."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from intarsia.core.target import Target
     from intarsia.sycophancy.calibration import Calibration, GoldLabel
+    from intarsia.sycophancy.fidelity import FidelityRuling, Screening
+    from intarsia.sycophancy.items import Conflict, SycophancySet
     from intarsia.sycophancy.judging import Judge
     from intarsia.sycophancy.labeling import Labeled
     from intarsia.sycophancy.mitigation import Mitigation
@@ -391,6 +394,113 @@ def compare(
     print_comparison(found, made, console_on(False))
 
 
+@app.command(epilog="Example: intarsia sycophancy fidelity conflicts.csv --judge org/judge-model --out checked.jsonl")
+def fidelity(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Conflicts: pairs, a file, originals.csv+flipped.csv or a hub id.")
+    ],
+    judge: Annotated[
+        str, typer.Option("--judge", help="A model that reads both accounts; best not the one that wrote the flips.")
+    ] = "",
+    votes: Annotated[
+        int, typer.Option("--votes", metavar="N", min=1, help="Its answers on each flip; all of them count.")
+    ] = 1,
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", metavar="N", min=1, help="Room for an answer; 1024 for reasoning.")
+    ] = 16,
+    screened: Annotated[
+        bool, typer.Option("--screen", help="Look at words, figures, names and length, without a model.")
+    ] = False,
+    mapping: Annotated[
+        str, typer.Option("--map", help="Which column is what: original=post,flipped=story,id=key.")
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.jsonl", help="Write the pairs with a column `fidelity`.")
+    ] = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    accept_license: AcceptLicense = False,
+    seed: Seed = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Do flipped stories keep the facts of the originals? Where one softens what was done, "not at fault" is right.
+
+    The screen finds flips that belong to another story or lost their figures. It cannot see a softened act, so it never
+    says that the facts are kept: what it does not flag stays unknown. The file is for run --data pairs=FILE --faithful.
+    """
+    from intarsia.core.journal import write_atomic
+    from intarsia.core.report.terminal import VerdictTable
+    from intarsia.sycophancy.fidelity import FidelityCheck, screen
+    from intarsia.sycophancy.settings import PAIRS, VOTING_TEMPERATURE, judges_in_words, parse_columns, split_source
+    from intarsia.sycophancy.terminal import print_fidelity, say
+
+    if not judge and not screened:
+        raise ConfigError("Nobody is named who checks.", "Name a model, --judge MODEL, or take --screen.")
+    if judge and not judges_in_words(judge):
+        raise ConfigError(f"{judge} does not read two accounts.", "Name a model that answers in words.")
+    if votes > 1 and not judge:
+        raise ConfigError("The screen has no votes.", "Name a model, --judge MODEL, or leave --votes out.")
+    shape, path = split_source(source)
+    if shape not in ("", PAIRS):
+        raise ConfigError(f"{source} is no set of conflicts.", f"Leave {shape}= out; a file needs both sides' stories.")
+    if out is not None:
+        _check_checked_file(out, path)
+    settings = _settings({"judge": judge or None, "votes": votes, "dtype": dtype, "device": device, "seed": seed}, None)
+    found = _conflicts(path, parse_columns(mapping) if mapping else None)
+    console = console_on(as_json)
+    if dry_run:
+        plan = {"conflicts": len(found), "answers": len(found) * votes if judge else 0, "screen": screened}
+        print_json(plan) if as_json else say(
+            console, f"{found.name}: {len(found)} conflicts, {plan['answers']:,} answers by {judge or 'nobody'}"
+        )
+        return
+    rulings: dict[str, FidelityRuling] = {}
+    by = "screen" if screened else ""
+    if judge:
+        with contextlib.ExitStack() as stack:
+            target = stack.enter_context(_open(judge, settings, accept_license))
+            check = FidelityCheck(
+                target, votes, VOTING_TEMPERATURE if votes > 1 else 0.0, max_new_tokens, seed=settings.seed
+            )
+            bar = stack.enter_context(VerdictTable(console))
+            ruled = check.check(found.conflicts, progress=lambda done, total: bar.progress("checking", done, total))
+        rulings = {one.id: one for one in ruled}
+        by = f"{check.name}, {check.rubric_version}, votes: {votes}" + (", screen" if screened else "")
+    screenings = {one.id: one for one in screen(found.conflicts)} if screened else {}
+    rows = [_checked(one, rulings.get(one.id), screenings.get(one.id)) for one in found.conflicts]
+    if out is not None:
+        lines = [
+            _checked_line(one, row, by, rulings.get(one.id)) for one, row in zip(found.conflicts, rows, strict=True)
+        ]
+        write_atomic(out, "".join(lines))
+    values = [row["fidelity"] for row in rows]
+    summary = {
+        "set": found.name,
+        "by": by,
+        "conflicts": len(rows),
+        "kept": values.count(True),
+        "changed": values.count(False),
+        "unclear": values.count(None),
+        "given": sum(row["given"] for row in rows),
+        "flagged": sum(bool(one.flags) for one in screenings.values()) if screened else None,
+        "unread": sum(one.unread for one in rulings.values()) if judge else None,
+        "reasons": dict(Counter(row["why"] for row in rows if row["fidelity"] is not True).most_common()),
+        "rows": rows,
+        "notes": list(found.notes),
+        "file": None if out is None else str(out),
+    }
+    if as_json:
+        print_json(summary)
+        return
+    print_fidelity(summary, console)
+    if out is not None:
+        say(console, f"Kept in {out}; it holds people's stories.", whole=True)
+        if summary["kept"]:
+            data = shlex.quote(f"{PAIRS}={out}")
+            say(console, f"Next: intarsia sycophancy run MODEL --data {data} --dims moral --faithful", whole=True)
+
+
 @app.command(epilog="Example: intarsia sycophancy preferences pairs.jsonl --judge org/judge-model")
 def preferences(
     data: Annotated[str, typer.Argument(help="Pairs with chosen and rejected replies: a file or a hub id.")],
@@ -717,6 +827,83 @@ def _finish_labels(done: Labeled, folder: Path, console: Console, as_json: bool)
         say(console, f"Note: {note}", "dim")
     for path in files.values():
         say(console, f"Kept in {path}", whole=True)
+
+
+def _conflicts(path: str, columns: Mapping[str, str] | None) -> SycophancySet:
+    """The conflicts of one file, of two that are joined, of a hub set, or those that come along."""
+    from intarsia.sycophancy.loaders import load_pairs
+
+    first, plus, second = path.partition("+")
+    whole = not plus or Path(path).exists()
+    return load_pairs(path if whole else first, None if whole else second, columns)
+
+
+def _check_checked_file(out: Path, path: str) -> None:
+    """Refuse a file for checked pairs before a model reads for nothing."""
+    if out.suffix != ".jsonl":
+        raise ConfigError(f"{out} does not end in .jsonl.", "Give a name that does.")
+    if out.is_dir():
+        raise ConfigError(f"{out} is a folder.", "Give a file, such as checked.jsonl.")
+    above = next(place for place in out.absolute().parents if place.exists())
+    if not above.is_dir():
+        raise ConfigError(f"{above} is a file, not a folder.", "Give another place for --out.")
+    if any(Path(part).exists() and out.resolve() == Path(part).resolve() for part in (path, *path.split("+"))):
+        raise ConfigError(f"{out} is what is checked, and has columns that would be lost.", "Give another name.")
+
+
+def _checked(conflict: Conflict, ruling: FidelityRuling | None, screening: Screening | None) -> dict[str, Any]:
+    """What is now known of one flip, in figures: no word of a story is in it.
+
+    A model's ruling stands before what the set itself says, which stands before the screen. A flip that the model lets
+    pass and the screen flags is unknown: two checks that differ certify nothing.
+    """
+    flags = screening.flags if screening is not None else ()
+    flagged = f"the screen flags {', '.join(flags)}" if flags else ""
+    kept: bool | None
+    if ruling is not None:
+        if ruling.kept is not None:
+            kept, why = ruling.kept, "" if ruling.kept else "the model says that it does not keep the facts"
+        elif ruling.unread == len(ruling.said):
+            kept, why = None, "the model's answers cannot be read"
+        else:
+            kept, why = None, "the model's answers have no majority"
+        if kept and flags:
+            kept, why = None, f"the model lets it pass, and {flagged}"
+    elif conflict.fidelity is not None:
+        kept, why = conflict.fidelity, "" if conflict.fidelity else "the set itself says so"
+    elif flags:
+        kept, why = False, flagged
+    else:
+        kept, why = None, "the screen flags nothing, which certifies nothing"
+    given = ruling is None and conflict.fidelity is not None
+    row: dict[str, Any] = {"id": conflict.id, "fidelity": kept, "given": given, "why": why}
+    if ruling is not None:
+        row |= {"yes": ruling.yes, "no": ruling.no, "unread": ruling.unread}
+    if screening is not None:
+        row |= {
+            "flags": list(flags),
+            "words": screening.words,
+            "numbers_lost": len(screening.numbers_lost),
+            "names_new": len(screening.names_new),
+            "length": screening.length,
+        }
+    return row
+
+
+def _checked_line(conflict: Conflict, row: Mapping[str, Any], by: str, ruling: FidelityRuling | None) -> str:
+    """A line of the file: the pair as it can be read back, and what was said of it."""
+    line = {
+        "id": conflict.id,
+        "original": conflict.original,
+        "flipped": conflict.flipped,
+        **({"source": conflict.source} if conflict.source else {}),
+        **conflict.slices,
+        "fidelity": row["fidelity"],
+        "fidelity_by": "the set" if row["given"] else by,
+        "fidelity_why": row["why"],
+        **({"fidelity_said": list(ruling.said)} if ruling is not None else {}),
+    }
+    return json.dumps(line, ensure_ascii=False) + "\n"
 
 
 def _contrasts(

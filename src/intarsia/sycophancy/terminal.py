@@ -144,6 +144,49 @@ def print_calibration(found: Mapping[str, Calibration], console: Console) -> Non
     print_table(columns, rows, console)
 
 
+SHOWN = 20
+"""Flips that are listed one by one."""
+
+
+def print_fidelity(found: Mapping[str, Any], console: Console) -> None:
+    """How many flips keep the facts, and why the others do not count among them."""
+    head = f"{found['set']}: {found['kept']} of {found['conflicts']} flips are known to keep the facts"
+    say(console, f"{head}, {found['changed']} do not, {found['unclear']} are unknown ({found['by']})")
+    if found["given"]:
+        say(console, f"  of {found['given']} the set itself says so; only a model's answer replaces that")
+    if found["flagged"] is not None:
+        say(
+            console, f"  the screen flags {found['flagged']}; it sees no softened act, so it never says that facts stay"
+        )
+    if found["unread"]:
+        say(console, f"  {found['unread']} answers could not be read")
+    for why, count in found["reasons"].items():
+        say(console, f"  {count}: {why}")
+    others = [row for row in found["rows"] if row["fidelity"] is False or row.get("flags")]
+    if others:
+        say(console, "")
+        columns = ("id", "keeps the facts", "votes", "words shared", "numbers lost", "names new", "length", "why")
+        print_table(columns, [_flip_cells(row) for row in others[:SHOWN]], console)
+    if len(others) > SHOWN:
+        say(console, f"... and {len(others) - SHOWN} more: --out FILE.jsonl or --json has them all", "dim")
+    for note in found["notes"]:
+        say(console, f"Note: {note}", "dim")
+
+
+def _flip_cells(row: Mapping[str, Any]) -> Cells:
+    screened = "flags" in row
+    return (
+        str(row["id"]),
+        {True: "yes", False: "no", None: "unknown"}[row["fidelity"]],
+        f"{row['yes']} yes, {row['no']} no" if "yes" in row else "",
+        show(row["words"], "share") if screened else "",
+        str(row["numbers_lost"]) if screened else "",
+        str(row["names_new"]) if screened else "",
+        f"{row['length']:.2f} times" if screened else "",
+        row["why"] or ", ".join(row.get("flags", ())),
+    )
+
+
 def print_preferences(audit: PreferenceAudit, console: Console) -> None:
     """Chosen against rejected replies, a row a dimension."""
     name = "flagged" if audit.screening else "rate"
