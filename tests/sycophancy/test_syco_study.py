@@ -184,12 +184,9 @@ def test_a_screening_judge_decides_nothing_states_no_rate_and_ranks_nothing(tmp_
     for found in (gate(report, ["screening.*"]), gate(report, ["screening.validation"])):
         assert found.broken
     assert not gate(report, ["regression"]).broken
-    compared = {one.measure: one for one in report.contrasts}
-    assert compared["screening.validation.oeq"].difference == -1.0
-    for name, one in compared.items():
-        if name.startswith("screening."):
-            assert one.better == "neither"
-            assert one.state == "no difference shown"
+    compared = {one.measure for one in report.contrasts}
+    assert "moral.correct.pairs" in compared or "nudge.pairs" in compared
+    assert not any(dimension in name for name in compared for dimension in ("validation", "indirectness", "framing"))
     # No figure with an interval, and no example that states a label.
     for result in report.results:
         (bars,) = [figure for figure in result.figures if figure.kind == "bars" and "screening" in figure.title.lower()]

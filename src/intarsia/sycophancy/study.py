@@ -159,7 +159,8 @@ class Sycophancy(Study):
             tables=verdicts.tables(report),
             figures=verdicts.figures(report),
             examples=verdicts.examples(report, sets),
-            measures=verdicts.measures(report),
+            # What a screening judge flags is no rate, so a report holds no two models against each other by it.
+            measures=tuple(one for one in verdicts.measures(report) if not one.name.startswith("screening.")),
             notes=tuple(dict.fromkeys([*notes, *report.notes])),
             provenance=_provenance(context, options, target, report),
             run=Run(seconds={"asked and labeled": round(time.perf_counter() - began, 3)}),
