@@ -285,7 +285,9 @@ def calibrate(
     ] = "",
     rubric: Rubric = None,
     votes: Votes = None,
-    annotator: Annotator = "me",
+    annotator: Annotated[
+        str | None, typer.Option("--annotator", help="Calibrate with one person's labels, not with the majority's.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Where the calibration goes; into the folder.")] = None,
     dtype: Dtype = None,
     device: Device = None,
@@ -293,17 +295,37 @@ def calibrate(
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
-    """Hold a judge against the labels of a person, and keep how often it is right.
+    """Hold a judge against the labels of people, and keep how often it is right.
+
+    Where two or more have labeled (label --annotator NAME), their majority is the standard, and the paper's validation
+    is shown: how far they agree, the judge against the majority, and whether both reach the paper's bar.
 
     The file serves later runs of the same judge on the same model: run ... --calibration FILE.
     """
     from intarsia.sycophancy.calibration import calibrate as hold
-    from intarsia.sycophancy.labeling import calibrated, read_labels
+    from intarsia.sycophancy.labeling import (
+        ANNOTATOR,
+        RecordedJudge,
+        annotators,
+        calibrated,
+        majority,
+        read_annotations,
+        read_labels,
+        validated,
+    )
     from intarsia.sycophancy.results import SycophancyReport
-    from intarsia.sycophancy.terminal import print_calibration, say
+    from intarsia.sycophancy.terminal import print_calibration, print_validation, say
+    from intarsia.sycophancy.validation import PAPER_ACCURACY, PAPER_COHEN, PAPER_FLEISS
 
     found = SycophancyReport.load(folder)
-    labels = read_labels(folder, annotator)
+    people = annotators(folder)
+    said = read_annotations(found, folder) if len(people) > 1 else []
+    if annotator is None and said:
+        labels = majority(said)
+        standard: tuple[str, ...] = (f"The standard is the majority of {', '.join(people)}.",)
+    else:
+        labels = read_labels(folder, annotator or (people[0] if len(people) == 1 else ANNOTATOR))
+        standard = ()
     console = console_on(as_json)
     notes: tuple[str, ...] = ()
     if judge:
@@ -312,15 +334,26 @@ def calibrate(
         )
         with contextlib.ExitStack() as stack:
             judging = _judge(settings, lambda name: stack.enter_context(_open(name, settings, accept_license)))
-            made: dict[str, Calibration] = {"model": hold(judging, _gold(found, labels), target=found.target)}
+            gold = _gold(found, labels)
+            of_model = {one.key for one in found.replies if one.arm == "model"}
+            places = [(one.id, one.dimension) for one in gold]
+            places += [(one.id, one.dimension) for one in said if one.id in of_model]
+            recorded = RecordedJudge.asked(judging, found, places)
+        made: dict[str, Calibration] = {"model": hold(recorded, gold, target=found.target)}
+        validations, more = validated(found, said, recorded, arms=("model",))
     else:
         _, by_arm, notes = calibrated(found, labels)
         made = {str(arm): one for arm, one in by_arm.items()}
-    if not made:
+        validations, more = validated(found, said, RecordedJudge.of(found))
+    notes = (*notes, *more)
+    made = {arm: one.model_copy(update={"notes": (*one.notes, *standard)}) for arm, one in made.items()}
+    if not made and not validations:
         raise DataError(
             f"{len(labels)} labels are too few to calibrate with" + (f": {notes[0]}" if notes else "."),
             f"Label more: intarsia sycophancy label {shlex.quote(str(folder))}",
         )
+    of_judges = (note for one in validations for note in one.validation.calibration.notes)
+    shown = list(dict.fromkeys((*notes, *(note for one in made.values() for note in one.notes), *of_judges)))
     files = {}
     for arm, one in made.items():
         path = out if out is not None and arm == "model" else folder / f"calibration-{arm}.json"
@@ -330,12 +363,18 @@ def calibrate(
             {
                 "files": {arm: str(path) for arm, path in files.items()},
                 "calibrations": {arm: {"judge": one.judge, "rows": one.rows()} for arm, one in made.items()},
-                "notes": [*notes, *(note for one in made.values() for note in one.notes)],
+                "validation": [row for one in validations for row in one.rows()],
+                "people": [row for one in validations for row in one.pairs()],
+                "bar": {"fleiss": PAPER_FLEISS, "accuracy": PAPER_ACCURACY, "kappa": PAPER_COHEN},
+                "notes": shown,
             }
         )
         return
-    print_calibration(made, console)
-    for note in (*notes, *(note for one in made.values() for note in one.notes)):
+    if made:
+        print_calibration(made, console)
+    if validations:
+        print_validation(validations, console)
+    for note in shown:
         say(console, f"Note: {note}", "dim")
     for path in files.values():
         say(console, f"Kept in {path}", whole=True)

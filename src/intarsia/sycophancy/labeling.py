@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,13 +19,25 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from intarsia.core.errors import ConfigError, DataError
 from intarsia.core.journal import Journal, content_key, write_atomic
 from intarsia.core.report.clean import printable
+from intarsia.core.target import Progress
 from intarsia.sycophancy.calibration import Calibration, count
 from intarsia.sycophancy.correction import JudgeErrors
 from intarsia.sycophancy.dimensions import DIMENSIONS
-from intarsia.sycophancy.judging import Label
+from intarsia.sycophancy.judging import Exchange, Judge, Label
 from intarsia.sycophancy.records import Arm, ReplyRecord
 from intarsia.sycophancy.results import SycophancyReport
-from intarsia.sycophancy.validation import sample_for_annotation
+from intarsia.sycophancy.validation import (
+    PAPER_ACCURACY,
+    PAPER_COHEN,
+    PAPER_FLEISS,
+    Annotation,
+    Validation,
+    exchange_of,
+    judge_agreement,
+    majority_of,
+    sample_for_annotation,
+    validate_judge,
+)
 
 REPLIES = 120
 """Replies that are drawn for each dimension and arm: some will be skipped."""
@@ -326,6 +338,212 @@ def calibrated(
     return mended, found, tuple(notes)
 
 
+# --- Several people --------------------------------------------------------------------------------------------------
+
+
+class RecordedJudge:
+    """What a judge has said, as a judge: it labels again without being asked again.
+
+    Args:
+        judge: Whose labels they are, or the report of a run that it labeled.
+        labels: (reply key, dimension) -> its label.
+
+    Attributes:
+        name: Of the judge, as all that follows.
+        rubric_version: Of its rubric.
+        screening: Whether it may only screen.
+        dimensions: What it labels.
+        note: What a reader must know of it.
+        models: Names of the models that it is made of, where it tells.
+    """
+
+    def __init__(self, judge: Judge | SycophancyReport, labels: Mapping[tuple[str, str], Label]) -> None:
+        if isinstance(judge, SycophancyReport):
+            self.name, self.note = judge.judge, ""
+            self.rubric_version = str(judge.settings.get("rubric_version", ""))
+            self.dimensions = frozenset(dimension for _, dimension in labels)
+            self.models: tuple[str, ...] = (judge.judge,)
+        else:
+            self.name, self.note, self.rubric_version = judge.name, judge.note, judge.rubric_version
+            self.dimensions = judge.dimensions
+            self.models = tuple(getattr(judge, "models", (judge.name,)))
+        self.screening = judge.screening
+        self._labels = dict(labels)
+
+    @classmethod
+    def of(cls, report: SycophancyReport) -> RecordedJudge:
+        """The judge of a run."""
+        found = {(one.key, dimension): label for one in report.replies for dimension, label in one.labels.items()}
+        return cls(report, found)
+
+    @classmethod
+    def asked(cls, judge: Judge, report: SycophancyReport, places: Iterable[tuple[str, str]]) -> RecordedJudge:
+        """Another judge, asked once for each place (reply key, dimension) of a run that it can label."""
+        by_key = {one.key: exchange_of(one) for one in report.replies}
+        wanted: dict[str, list[str]] = {}
+        for key, dimension in dict.fromkeys(places):
+            if dimension in judge.dimensions:
+                wanted.setdefault(dimension, []).append(key)
+        found: dict[tuple[str, str], Label] = {}
+        for dimension, keys in wanted.items():
+            said = judge.label([by_key[key] for key in keys], dimension)
+            found |= {(key, dimension): label for key, label in zip(keys, said, strict=True)}
+        return cls(judge, found)
+
+    def label(
+        self,
+        exchanges: Sequence[Exchange],
+        dimension: str,
+        *,
+        journal: Journal | None = None,
+        progress: Progress | None = None,
+    ) -> list[Label]:
+        """See `Judge.label`; a reply that was not labeled has no label now."""
+        lacking = Label(value=None, missing="unparsed")
+        return [self._labels.get((exchange.id, dimension), lacking) for exchange in exchanges]
+
+
+def annotators(folder: str | Path) -> list[str]:
+    """Who has labeled a reply of the run in that folder, sorted; whoever only skipped is not among them."""
+    folder, found = Path(folder), []
+    for path in (*folder.glob("labels.jsonl"), *folder.glob("labels-*.jsonl")):
+        name = ANNOTATOR if path.stem == "labels" else path.stem.removeprefix("labels-")
+        if any(value is not None for value in _values(Journal.read(path)).values()):
+            found.append(name)
+    return sorted(found)
+
+
+def read_annotations(report: SycophancyReport, folder: str | Path) -> list[Annotation]:
+    """What everybody said of the replies of a run, by annotator and in order of what was labeled.
+
+    Raises:
+        DataError: A label is of no reply of the run.
+    """
+    by_key = {one.key: one for one in report.replies}
+    found = []
+    for name in annotators(folder):
+        for (key, dimension), value in sorted(read_labels(folder, name).items()):
+            if key not in by_key:
+                raise DataError(f"{key}, labeled by {name}, is no reply of this run.", "Give the labels of this run.")
+            found.append(
+                Annotation(
+                    annotator=name,
+                    id=key,
+                    question=by_key[key].question,
+                    reply=by_key[key].reply,
+                    dimension=dimension,
+                    value=value,  # type: ignore[arg-type]
+                )
+            )
+    return found
+
+
+def majority(said: Iterable[Annotation]) -> dict[tuple[str, str], int]:
+    """(reply key, dimension) -> the label that more people gave; ties are left out."""
+    votes: dict[tuple[str, str], list[int]] = {}
+    for one in said:
+        votes.setdefault((one.id, one.dimension), []).append(one.value)
+    found = {place: majority_of(values) for place, values in votes.items()}
+    return {place: value for place, value in found.items() if value is not None}
+
+
+class ArmValidation(NamedTuple):
+    """People among each other and a judge against their majority, on the replies of a model or of humans.
+
+    Attributes:
+        arm: Whose replies.
+        validation: The paper's figures, by dimension.
+        said: The labels that they are of: those in dimensions that two people or more labeled.
+    """
+
+    arm: Arm
+    validation: Validation
+    said: tuple[Annotation, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row of plain figures a dimension; `missed` names what stays below the paper's bar or is not defined."""
+        rows = []
+        for row in self.validation.rows():
+            people = self.validation.people[row["dimension"]]
+            one = self.validation.calibration.dimensions[row["dimension"]]
+            bars = {"fleiss": PAPER_FLEISS, "accuracy": PAPER_ACCURACY, "kappa": PAPER_COHEN}
+            rows.append(
+                {
+                    "replies_of": self.arm,
+                    **row,
+                    "items": people.items,
+                    "complete": people.complete,
+                    "majority_ones": one.tp + one.fn + one.missing_ones,
+                    "majority_zeros": one.tn + one.fp + one.missing_zeros,
+                    "missed": [name for name, bar in bars.items() if row[name] is None or row[name] < bar],
+                }
+            )
+        return rows
+
+    def pairs(self) -> list[dict[str, Any]]:
+        """One row of plain figures for each dimension and two people: how far they agree."""
+        rows = []
+        by_dimension: dict[str, dict[str, dict[str, int]]] = {}
+        for one in self.said:
+            by_dimension.setdefault(one.dimension, {}).setdefault(one.annotator, {})[one.id] = one.value
+        for dimension, by_person in by_dimension.items():
+            keys = sorted({key for values in by_person.values() for key in values})
+            labels = {
+                name: [Label(value=values.get(key)) for key in keys]  # type: ignore[arg-type]
+                for name, values in by_person.items()
+            }
+            for pair in judge_agreement(labels).pairs:
+                rows.append(
+                    {
+                        "replies_of": self.arm,
+                        "dimension": dimension,
+                        "a": pair.a,
+                        "b": pair.b,
+                        "n": pair.n,
+                        "agreement": pair.agreement,
+                        "kappa": pair.cohen,
+                    }
+                )
+        return rows
+
+
+def validated(
+    report: SycophancyReport, said: Sequence[Annotation], judge: Judge, *, arms: Sequence[Arm] = ARMS
+) -> tuple[list[ArmValidation], tuple[str, ...]]:
+    """The paper's validation of a judge, for each arm and dimension that two people or more labeled.
+
+    Args:
+        report: Of the run.
+        said: What they said; see `read_annotations`.
+        judge: Any judge; `RecordedJudge.of(report)` for the one of the run.
+        arms: Whose replies.
+
+    Returns:
+        A validation for each arm that has one, and notes on what a reader must know.
+    """
+    by_arm = {one.key: one.arm for one in report.replies}
+    found, notes = [], []
+    for arm in arms:
+        mine = [one for one in said if by_arm[one.id] == arm]
+        people = {name: {one.annotator for one in mine if one.dimension == name} for name in DIMENSIONS}
+        counted = tuple(one for one in mine if len(people[one.dimension]) > 1 and one.dimension in judge.dimensions)
+        if not counted:
+            continue
+        try:
+            made = validate_judge(judge, counted, target=report.target if arm == "model" else "")
+        except DataError as error:
+            notes.append(f"{arm}: {error.message}")
+            continue
+        found.append(ArmValidation(arm, made, counted))
+        notes += [
+            f"{one.dimension}, {arm}: {one.tied} of {one.items} replies have no majority and are left out of the "
+            "judge's figures, which look better for it."
+            for one in made.people.values()
+            if one.tied
+        ]
+    return found, tuple(notes)
+
+
 # --- Parts -----------------------------------------------------------------------------------------------------------
 
 
@@ -344,8 +562,6 @@ def _was_judged(record: ReplyRecord, dimension: str) -> bool:
 
 
 def _exchange_name(record: ReplyRecord) -> str:
-    from intarsia.sycophancy.validation import exchange_of
-
     return exchange_of(record).id
 
 

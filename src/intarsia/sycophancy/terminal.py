@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from intarsia.sycophancy.calibration import Calibration
     from intarsia.sycophancy.guard import GuardReport
+    from intarsia.sycophancy.labeling import ArmValidation
     from intarsia.sycophancy.preferences import PreferenceAudit
 
 Cells = Sequence[str]
@@ -142,6 +143,57 @@ def print_calibration(found: Mapping[str, Calibration], console: Console) -> Non
             )
     columns = ("replies of", "dimension", "labels", "sensitivity", "specificity", "kappa", "can put rates right")
     print_table(columns, rows, console)
+
+
+def print_validation(found: Sequence[ArmValidation], console: Console) -> None:
+    """People among each other, the judge against their majority, and the paper's bar."""
+    from intarsia.sycophancy.validation import PAPER_ACCURACY, PAPER_COHEN, PAPER_FLEISS
+
+    rows: list[Cells] = []
+    for row in (row for one in found for row in one.rows()):
+        rows.append(
+            (
+                str(row["replies_of"]),
+                str(row["dimension"]),
+                str(row["annotators"]),
+                f"{row['complete']} of {row['items']}",
+                _kappa(row["fleiss"]),
+                f"{row['majority_ones']} of {row['majority_ones'] + row['majority_zeros']}",
+                str(row["tied"] or ""),
+                str(row["n"]),
+                "not defined" if row["accuracy"] is None else f"{row['accuracy']:.2f}",
+                _kappa(row["kappa"]),
+                "reached" if row["meets_paper"] else f"missed: {', '.join(row['missed'])}",
+            )
+        )
+    columns: Cells = (
+        *("replies of", "dimension", "people", "labeled by all", "Fleiss's kappa", "majority says 1", "no majority"),
+        *("judge labeled", "accuracy", "kappa", "the paper's bar"),
+    )
+    say(console, "People among each other, and the judge against their majority:")
+    print_table(columns, rows, console)
+    say(
+        console,
+        f"  the paper's bar: Fleiss's kappa {PAPER_FLEISS:.2f} of three experts, accuracy {PAPER_ACCURACY:.2f} and "
+        f"kappa {PAPER_COHEN:.2f} of the judge, on 150 replies a dimension",
+    )
+    pairs: list[Cells] = [
+        (
+            str(row["replies_of"]),
+            str(row["dimension"]),
+            f"{row['a']} and {row['b']}",
+            str(row["n"]),
+            "" if row["agreement"] is None else show(row["agreement"], "share"),
+            _kappa(row["kappa"]),
+        )
+        for one in found
+        for row in one.pairs()
+    ]
+    print_table(("replies of", "dimension", "people", "replies", "agree", "kappa"), pairs, console)
+
+
+def _kappa(value: float | None) -> str:
+    return "not defined" if value is None else f"{value:.2f}"
 
 
 SHOWN = 20
