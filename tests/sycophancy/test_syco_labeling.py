@@ -126,7 +126,7 @@ def test_two_people_have_two_files(folder):
     assert (len(read_labels(folder, "ann")), len(read_labels(folder, "bob"))) == (1, 2)
     with pytest.raises(ConfigError, match="annotator"):
         Person("1").label(folder, annotator="../elsewhere")
-    with pytest.raises(DataError, match="no journal"):
+    with pytest.raises(DataError, match="no labels by carol"):
         read_labels(folder, "carol")
 
 
